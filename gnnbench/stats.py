@@ -92,8 +92,7 @@ def _resampled_medians(rounds: Rounds, picks: NDArray[np.int64], rng: np.random.
     draws = np.sort(draws.reshape(len(picks), -1), axis=1)  # what shorter rounds lack is NaN and sorts last
     count = sizes[picks].sum(axis=1)
     rows = np.arange(len(picks))
-    medians: Floats = (draws[rows, (count - 1) // 2] + draws[rows, count // 2]) / 2
-    return medians
+    return (draws[rows, (count - 1) // 2] + draws[rows, count // 2]) / 2
 
 
 def _ends(draws: Floats) -> tuple[float, float]:

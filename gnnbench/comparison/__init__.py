@@ -2,8 +2,7 @@
 
 parity       the gate: does a backend compute what PyG computes?
 process      jobs in fresh processes
-turns        backends in turn, as inferences take them too
-_config      what all backends of a comparison share
+turns        what all backends share, and their turns, as inferences take them too
 record       the table, worked out from the results of all rounds
 baseline     an earlier comparison, and what is slower now beyond doubt
 """
@@ -16,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gnnbench.comparison import parity, process
-from gnnbench.comparison._config import ResolvedRun
-from gnnbench.comparison._config import resolve as resolve
 from gnnbench.comparison.parity import REFERENCES, BackendParity, Parity, RoundParity
 from gnnbench.comparison.parity.judge import Snapshot, judge
 from gnnbench.comparison.process import Job
 from gnnbench.comparison.record import Comparison, Row
-from gnnbench.comparison.turns import Progress, Turns, name_of
+from gnnbench.comparison.turns import Progress, ResolvedRun, Turns, name_of
+from gnnbench.comparison.turns import resolve as resolve
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, GnnbenchError
 from gnnbench.results import files, schema
@@ -61,8 +59,7 @@ def compare(
     work = _Comparing(run, rounds, out, roots, on_event, execute)
     work.open(force)
     work.perform(work.gate, work.train)
-    record: Comparison = work.record
-    return record
+    return work.record
 
 
 def stored(out: Path, backend: str) -> list[Result]:
@@ -108,7 +105,6 @@ class _Comparing(Turns):
                 self.save([name])
 
     def train(self) -> None:
-        """Run the rounds."""
         for round_, name in self.turns(self.run.backends):
             job = self._job("train", name, self.folder(round_, name))
             result = self.result(job, name, f"round {round_} of {self.rounds}", job.finished())
@@ -127,8 +123,7 @@ class _Comparing(Turns):
     def result(self, job: Job, name: str, stage: str, kept: Result | None = None) -> Result:
         if kept is None:
             self._restore_reference(job)
-        result: Result = super().result(job, name, stage, kept)
-        return result
+        return super().result(job, name, stage, kept)
 
     def _learn_rounding(self, name: str) -> None:
         """Train the reference from other last bits once, if the losses of a backend parted from its own."""

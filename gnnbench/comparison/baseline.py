@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gnnbench import stats
-from gnnbench.comparison._config import ResolvedRun, difference
+from gnnbench.comparison.turns import ResolvedRun, difference
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.measure import environment
 from gnnbench.results import files

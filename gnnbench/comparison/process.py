@@ -51,7 +51,7 @@ class Fresh(Task, Generic[R]):
     def failed(self, status: Status, reason: str) -> R:
         """The record of a job that never wrote one."""
         source = self.config["dataset"]
-        result: R = self.record(
+        return self.record(
             status=status,
             reason=reason,
             backend=self.config["backend"]["name"],
@@ -59,7 +59,6 @@ class Fresh(Task, Generic[R]):
             config=self.config,
             code=self.code,
         )
-        return result
 
     def attempt(self) -> int:
         """Do the job and write its record; returns the exit code."""

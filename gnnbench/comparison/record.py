@@ -48,9 +48,7 @@ class Row(Record):
     forward_s: Summary | None = None
     backward_s: Summary | None = None
     optimizer_s: Summary | None = None
-    parts_s: dict[str, Summary] = Field(
-        {}, description="of links: negatives within load; encoder, decoder and loss within forward"
-    )
+    parts_s: dict[str, Summary] = Field({}, description="of links: what load and forward consist of")
     round_epoch_s: list[float] = Field([], description="median epoch of each round")
     speedup: dict[str, Speedup | None] = Field(NO_SPEEDUP, description="by baseline; None if not both are green")
     peak_memory_bytes: int | None = Field(None, description="highest over rounds")

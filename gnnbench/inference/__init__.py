@@ -16,10 +16,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from gnnbench import registry, stopping
-from gnnbench.comparison import ResolvedRun, resolve
 from gnnbench.comparison.parity import REFERENCES, Parity
 from gnnbench.comparison.record import BASELINES, FASTEST, PEER, Speedup, speedup
-from gnnbench.comparison.turns import Progress, Turns
+from gnnbench.comparison.turns import Progress, ResolvedRun, Turns, resolve
 from gnnbench.config import Run, backend_sections
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, did_you_mean
@@ -276,7 +275,6 @@ class _Inferring(Turns):
         self.save()
 
     def time(self) -> None:
-        """Run the rounds."""
         for round_, name in self.turns(self.order):
             job = self._job(name, self.folder(round_, name))
             kept = job.kept()

@@ -16,6 +16,7 @@ from gnnbench.kinds.run import machine
 from gnnbench.report.page import Section, Tone, section_of
 from gnnbench.report.plots import Line, Panel, Picture
 from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ratio_cell, row_time, time_cell
+from gnnbench.results.schema import Ratio
 from gnnbench.stats import grouped
 
 GATHERED = "edges x width x 4 bytes over time, GB/s"
@@ -97,23 +98,22 @@ def section(record: Any) -> Section:
     shown = [panel for panel in panels(record) if panel.lines] if record.op not in OTHERS else []
     caption = "Higher is faster; a point is the median."
     drawn = [Picture(f"{record.op} by {panel.x_label}", caption, panel) for panel in shown]
-    question = question.format(**vars(record))
-    return measured(record, ours, kind, question, table_of(record), words, pictures=drawn)
+    shown_as = {"kind": kind, "question": question.format(**vars(record)), "pictures": drawn}
+    return measured(record, ours, table_of(record), words, **shown_as)
 
 
 def measured(
-    record: schema.Benchmark,
-    ours: Sequence[Any],
-    kind: str,
-    question: str,
-    table: Table,
-    words: Sequence[str],
-    **others: Any,
+    record: schema.Benchmark, ours: Sequence[Any], table: Table, words: list[str], **others: Any
 ) -> Section:
     """A benchmark, of which rows in `ours` are of its backend; `gnnbench` with `words` measures it again."""
     tone, verdict = _verdict(ours, record.backend, record.rows)
-    fields = {"verdict": verdict, "tone": tone, "conditions": [INTERVALS, *table.notes], "remark": OF_GRAPH}
-    return section_of(record, [table], words, kind=kind, question=question, **fields | others)
+    fields: dict[str, Any] = {
+        "verdict": verdict,
+        "tone": tone,
+        "conditions": [INTERVALS, *table.notes],
+        "remark": OF_GRAPH,
+    }
+    return section_of(record, [table], words, **fields | others)
 
 
 def _verdict(ours: Sequence[Any], backend: str, rows: Sequence[Any]) -> tuple[Tone, list[str]]:
@@ -123,22 +123,16 @@ def _verdict(ours: Sequence[Any], backend: str, rows: Sequence[Any]) -> tuple[To
         f"{name} is wrong in {units.counted(count, 'case')} and gets no time there."
         for name, count in Counter(row.implementation for row in wrong).items()
     ]
-    bad = any(row.backend == backend for row in wrong)
-    beyond: Counter[str] = Counter()
+    every: list[Ratio] = []
     for peer in dict.fromkeys(peer for row in ours for peer in row.ratio):
         gains = [ratio for row in ours if (ratio := row.ratio.get(peer)) and peer != row.implementation]
-        if not gains:
-            continue
         faster, slower = sum(gain.low > 1 for gain in gains), sum(gain.high < 1 for gain in gains)
-        beyond.update(faster=faster, slower=slower, cases=len(gains))
-        sentences.append(
-            f"{backend} is faster than {peer} in {faster} of {units.counted(len(gains), 'case')}"
-            + (f", slower in {slower}." if slower else ".")
-        )
-    if not beyond:
-        return "bad" if bad else "plain", sentences or ["Nothing was timed beside it."]
-    good: Tone = "good" if beyond["faster"] == beyond["cases"] else "plain"
-    return "bad" if bad else good, sentences
+        beyond = f"{faster} of {units.counted(len(gains), 'case')}" + f", slower in {slower}" * bool(slower)
+        sentences += [f"{backend} is faster than {peer} in {beyond}."] * bool(gains)
+        every += gains
+    good: Tone = "good" if every and all(gain.low > 1 for gain in every) else "plain"
+    bad = any(row.backend == backend for row in wrong)
+    return "bad" if bad else good, sentences or ["Nothing was timed beside it."]
 
 
 def listed(values: Iterable[Any]) -> str:

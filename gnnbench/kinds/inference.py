@@ -13,7 +13,7 @@ from gnnbench.kinds import ResultKind
 from gnnbench.kinds.comparison import against_others, backend_cell, beside_pyg, fastest, parity, reasons
 from gnnbench.kinds.run import circumstances, kernels
 from gnnbench.kinds.run import title as of_model
-from gnnbench.report.page import Section, Tone, section_of
+from gnnbench.report.page import Section, section_of
 from gnnbench.report.plots import Picture, Strip, Strips, sizes
 from gnnbench.report.tables import NOTHING, Cells, Table, ended, prepare_cell, time_cell
 from gnnbench.results import files
@@ -43,8 +43,12 @@ def title(record: schema.Inference) -> str:
 
 def section(record: schema.Inference) -> Section:
     """Tell which backend infers fastest."""
-    tone, verdict = _verdict(record)
-    shown = table(record)
+    shown, checked = table(record), f"{next(parity(record.agreement, 'outputs'))}."
+    best = fastest(record.rows, attrgetter("pass_s"), besides="pyg")
+    tone, verdict = against_others(best, "infers")
+    verdict += [checked] * bool(best)
+    if record.agreement.ok is False:
+        tone, verdict = "bad", [checked]
     words = ["infer", "run.yaml", "--mode", record.mode]
     words += ["--backends", ",".join(row.backend for row in record.rows), "--rounds", str(record.rounds)]
     words += ["--checkpoint", record.checkpoint] * bool(record.checkpoint)
@@ -105,15 +109,6 @@ def _rows(record: schema.Inference) -> Iterator[Cells]:
             "prepare": prepare_cell(row.prepare_s, None),
             **(tested if record.checkpoint else {}),
         }
-
-
-def _verdict(record: schema.Inference) -> tuple[Tone, list[str]]:
-    checked = f"{next(parity(record.agreement, 'outputs'))}."
-    if record.agreement.ok is False:
-        return "bad", [checked]
-    best = fastest(record.rows, attrgetter("pass_s"), besides="pyg")
-    tone, told = against_others(best, "infers")
-    return tone, [*told, checked] if best else told
 
 
 def _pictures(record: schema.Inference) -> Iterator[Picture]:

@@ -41,7 +41,7 @@ def section(record: schema.Suite) -> Section:
     question = f"Is everything on {record.backend} right, and how fast is it beside its fastest peers?"
     ours = [row for row in record.rows if row.backend == record.backend]
     words = ["suite", record.suite, "--scale", record.scale]
-    made = measured(record, ours, "Suite", question, table(record), words, remark="")
+    made = measured(record, ours, table(record), words, question=question, remark="")
     by_status = Grid(replace(counts(record), title="Rows by status"))
     made = replace(made, grids=[*made.grids, by_status])
     if record.caveat:

@@ -187,24 +187,20 @@ def _panels(sweep: sweeps.Sweep, axis: str) -> Iterator[Panel | Bars]:
     if "backend" in sweep.axes and axis != "backend":
         each = [(name, values, backend) for name, values in best.items() for backend in sweep.axes["backend"]]
         best = {f"{name}, {backend}": {**values, "backend": backend} for name, values, backend in each}
-    if seconds := _lines(sweep, axis, best, _seconds):
-        unit, scale = units.scale(max(time.value for line in seconds.values() for time in line.values()))
-        scaled = {
-            name: {x: Interval(*(each / scale for each in time)) for x, time in line.items()}
-            for name, line in seconds.items()
-        }
-        yield _drawn(sweep, axis, scaled, f"epoch, {unit}")
+    unit, scale = units.scale(max((point.epoch_s.median for point in sweep.points if point.epoch_s), default=1.0))
+
+    def seconds(point: Point) -> Interval | None:
+        time = point.epoch_s
+        return Interval(time.median / scale, time.low / scale, time.high / scale) if time else None
+
+    if times := _lines(sweep, axis, best, seconds):
+        yield _drawn(sweep, axis, times, f"epoch, {unit}")
 
 
 def _metric(point: Point) -> Interval | None:
     """The metric of the test set, or of validation, and how far seeds are from it."""
     value, std = (point.val, point.val_std) if point.test is None else (point.test, point.test_std)
     return None if value is None else Interval(value, value - (std or 0.0), value + (std or 0.0))
-
-
-def _seconds(point: Point) -> Interval | None:
-    time = point.epoch_s
-    return Interval(time.median, time.low, time.high) if time else None
 
 
 def _lines(

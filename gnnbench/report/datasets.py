@@ -127,24 +127,24 @@ def _offer(offer: Offer) -> Cells:
 def parts(partition: Partition, folder: Path, notes: Sequence[str]) -> Table:
     """List the parts that were written."""
     every = partition.parts
-    rows = [
-        (str(rank), part.nodes, part.edges, part.halo, sum(array.bytes for array in part.arrays.values()))
-        for rank, part in enumerate(every)
+    sizes = [
+        (part.nodes, part.edges, part.halo, sum(each.bytes for each in part.arrays.values())) for part in every
     ]
-    total = ("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:]))
+    total = [sum(column) for column in zip(*sizes, strict=True)]
+    rows: list[Cells] = [
+        {
+            "part": str(name),
+            "nodes": nodes,
+            "edges": edges,
+            "halo": halo,
+            "halo share": f"{halo / partition.num_nodes:.1%}",
+            "size": units.size(size),
+        }
+        for name, (nodes, edges, halo, size) in [*enumerate(sizes), ("all", total)]
+    ]
     loads = [part.nodes + part.edges for part in every]
     return Table.of(
-        (
-            {
-                "part": name,
-                "nodes": nodes,
-                "edges": edges,
-                "halo": halo,
-                "halo share": f"{halo / partition.num_nodes:.1%}",
-                "size": units.size(size),
-            }
-            for name, nodes, edges, halo, size in [*rows, total]
-        ),
+        rows,
         title=f"{partition.name} in {units.counted(len(every), f'{partition.method} part')}",
         notes=[
             f"Balance: nodes and edges of the largest part are {_balance(loads)} the mean, edges alone "

@@ -87,15 +87,15 @@ class Panel:
         places = {x: x if self.linear else place for place, x in enumerate(every)}
         for line in self.lines:
             x, values = zip(*sorted(line.points, key=itemgetter(0)), strict=True)
-            y, low, high = _columns(values)
+            y, _, error = _columns(values)
             at, marker = [places[one] for one in x], "o" if len(x) == 1 or not self.linear else None
             style = "steps-post" if self.level else "default"
             (drawn,) = axes.plot(at, y, marker=marker, label=line.label, drawstyle=style)
             colour = drawn.get_color()
             if self.level:
                 axes.fill_between(at, y, step="post", color=colour, alpha=0.25, linewidth=0)
-            if (low < high).any():
-                axes.errorbar(at, y, _lengths(y, low, high), fmt="none", color=colour, capsize=3)
+            if error.any():
+                axes.errorbar(at, y, error, fmt="none", color=colour, capsize=3)
             for mark, word in line.marks:
                 place = places.get(mark, mark)
                 axes.axvline(place, color=colour, linestyle=":")
@@ -108,7 +108,7 @@ class Panel:
         else:
             axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
         axes.set_xlabel(self.x_label)
-        y, _, high = _columns(y for line in self.lines for _, y in line.points)
+        y, high, _ = _columns(y for line in self.lines for _, y in line.points)
         if 0 < y.min() * SPREAD < y.max() and not self.linear:
             logarithmic(axes, "y")
         elif self.zero:
@@ -118,7 +118,8 @@ class Panel:
     def words(self) -> Iterator[str]:
         """Tell its points, of long curves the ends and extremes."""
         if self.level:
-            yield f"at most {_columns(y for line in self.lines for _, y in line.points).max():.3g} {self.y_label}"
+            every = _columns(y for line in self.lines for _, y in line.points)[0]
+            yield f"at most {every.max():.3g} {self.y_label}"
             return
         for line in self.lines:
             places, values = zip(*line.points, strict=True)
@@ -153,14 +154,13 @@ class Bars:
 
     def _beside(self, axes: Axes) -> None:
         width = 0.8 / len(self.series)
-        every, _, highest = _columns(value for one in self.series for value in one.values if value)
+        every, highest, _ = _columns(value for one in self.series for value in one.values if value)
         for place, one in enumerate(self.series):
             left = (place - (len(self.series) - 1) / 2) * width
             known = {place + left: value for place, value in enumerate(one.values) if value}
-            values, low, high = _columns(known.values())
-            error = _lengths(values, low, high) if (low < high).any() else None
-            thin = {"linewidth": 1}
-            bars = axes.bar([*known], values, width * 0.92, yerr=error, label=one.label, capsize=3, error_kw=thin)
+            values, _, error = _columns(known.values())
+            thin: Any = {"yerr": error, "capsize": 3, "error_kw": {"linewidth": 1}} if error.any() else {}
+            bars = axes.bar([*known], values, width * 0.92, label=one.label, **thin)
             labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in values]
             turned = 90 if len(self.series) > CROWDED else 0
             axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=turned)
@@ -181,7 +181,6 @@ class Bars:
         axes.set_ylim(0, 1.1 * max(tops))
 
     def words(self) -> Iterator[str]:
-        """Tell the values of each group."""
         for place, group in enumerate(self.groups):
             known = {one.label: value for one in self.series if (value := one.values[place]) is not None}
             figures = zip(known, _columns(known.values())[0], strict=True)
@@ -231,7 +230,6 @@ class Strips:
             axes.set_xlim(0, 1.05 * max(values) / scale)
 
     def words(self) -> Iterator[str]:
-        """Tell the median of each row."""
         for row in self.rows:
             interval = units.interval(units.seconds, row.summary.low, row.summary.high, ", 95% interval {}")
             yield f"{row.label}: median {units.seconds(row.summary.median)}{interval}"
@@ -304,15 +302,11 @@ def logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
     axis.set_minor_formatter("")
 
 
-def _columns(values: Iterable[Value]) -> Floats:
-    """Values and the ends of their intervals, [3, N]."""
+def _columns(values: Iterable[Value]) -> tuple[Floats, Floats, Floats]:
+    """Values [N], the upper ends of their intervals [N], and lengths of error bars below and above [2, N]."""
     every = [each if isinstance(each, Interval) else Interval(each, each, each) for each in values]
-    return np.array(every, dtype=float).reshape(-1, 3).T
-
-
-def _lengths(values: Floats, low: Floats, high: Floats) -> Floats:
-    """Lengths [2, N] of error bars below and above values, as matplotlib takes them."""
-    return np.maximum(0.0, (values - low, high - values))
+    value, low, high = np.array(every, dtype=float).reshape(-1, 3).T
+    return value, high, np.maximum(0.0, (value - low, high - value))
 
 
 class Picture(NamedTuple):
@@ -328,7 +322,6 @@ class Picture(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Return in words what it shows."""
         return "; ".join(self.panel.words())
 
     @property
@@ -363,24 +356,19 @@ def stacks(rows: Mapping[str, Mapping[str, float]]) -> Bars:
     unit, scale = units.scale(max(sum(row.values()) for row in rows.values()))
     parts = dict.fromkeys(part for row in rows.values() for part in row)
     series = [Series(part, [row.get(part, 0.0) / scale for row in rows.values()]) for part in parts]
-    return Bars("", unit, _below(rows), series, stacked=True)
+    return Bars("", unit, [name.replace(":", "\n") for name in rows], series, stacked=True)
 
 
 def sizes(rows: Mapping[str, int]) -> Bars:
     """Draw bytes, a bar per row."""
     series = Series("", [size / units.SIZES["MiB"] for size in rows.values()])
-    return Bars("", "MiB", _below(rows), [series], logarithmic=False)
+    return Bars("", "MiB", [name.replace(":", "\n") for name in rows], [series], logarithmic=False)
 
 
 def curves(lines: Mapping[str, Points], y_label: str, *, zero: bool = False) -> Panel:
     """Draw lines over epochs; `zero`: from zero upwards."""
     drawn = [Line(_short(label), points) for label, points in lines.items()]
     return Panel("", "epoch", y_label, drawn, linear=True, zero=zero)
-
-
-def _below(names: Iterable[str]) -> list[str]:
-    """Names as they stand below bars, options on lines of their own."""
-    return [name.replace(":", "\n") for name in names]
 
 
 def _short(label: str) -> str:

@@ -254,5 +254,4 @@ class _Probed(Module):
         self.register_buffer("projection", projection, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        tensor: Tensor = self.smooth(x + self.probe[: x.size(0)] @ self.projection)
-        return tensor
+        return self.smooth(x + self.probe[: x.size(0)] @ self.projection)

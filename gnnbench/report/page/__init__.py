@@ -36,12 +36,9 @@ def html(results: Sequence[ResultKind]) -> str:
     """A page about `results`, in their order; it asks for nothing outside itself, and works without JavaScript."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    loader = FileSystemLoader(FOLDER)
     environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
     environment.filters |= {"key": _key, "prose": _prose, "yaml": yaml_of}
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
