@@ -147,10 +147,7 @@ class Turns:
     record: Any = None
 
     def begin(self, record: Any, force: bool, also: Collection[str] = ()) -> None:
-        """Keep results in `record`; `force` forgets those in `out`, which are otherwise gone on with.
-
-        Args:
-            also: other backends whose code is used.
+        """Keep results in `record`, whose backends and `also` others run; `force` forgets those that `out` has.
 
         Raises:
             ConfigError: `out` holds another kind of result, or one of another configuration.

@@ -94,19 +94,17 @@ def held(record: schema.Comparison) -> Iterator[str]:
         return
     of = f"baseline {against.name}" + f" ({against.revision})" * bool(against.revision)
     for change in against.changes:
-        if change.slowdown is None:
+        slowdown, pyg = change.slowdown, change.beside_pyg
+        if slowdown is None:
             yield f"Regression: {change.backend} did not run to its end, as it did in {of}"
             continue
-        slowdown = change.slowdown
         ends = [units.interval(units.ratio, slowdown.low, slowdown.high, "95% interval {}") or "no interval"]
-        if change.beside_pyg:
-            low, high = change.beside_pyg.low, change.beside_pyg.high
-            interval = units.interval(units.ratio, low, high, ", {}")
-            ends.append(f"over pyg {units.ratio(change.beside_pyg.ratio)}{interval}")
-        slower = "slower" if change.regressed else "not slower"
-        verdict = f"{slower} by more than {100 * against.limit:.3g}% beyond doubt"
+        if pyg:
+            interval = units.interval(units.ratio, pyg.low, pyg.high, ", {}")
+            ends.append(f"over pyg {units.ratio(pyg.ratio)}{interval}")
+        verdict = f"{'not ' * (not change.regressed)}slower by more than {100 * against.limit:.3g}% beyond doubt"
         start = "Regression: " * change.regressed + f"{change.backend}: an epoch takes"
-        yield f"{start} {units.ratio(change.slowdown.ratio)} that of {of} ({'; '.join(ends)}): {verdict}"
+        yield f"{start} {units.ratio(slowdown.ratio)} that of {of} ({'; '.join(ends)}): {verdict}"
 
 
 def reasons(record: schema.Comparison | Inference) -> Iterator[str]:

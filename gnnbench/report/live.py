@@ -20,10 +20,8 @@ AROUND = 6  # lines of a picture beside its title and rows: blanks, heading of t
 class View:
     """A picture that is redrawn in place when told to, on a terminal or in a notebook, and gone at the end.
 
-    It has no thread, which would take time from what is measured.
-
-    Args:
-        progress: makes of an event a line, and a table or None; by default the event is the line.
+    It has no thread, which would take time from what is measured. `progress` makes of an event a line, and a table
+    or None; by default the event is the line.
     """
 
     def __init__(self, console: Console, progress: Callable[..., tuple[str, Table | None]] | None = None) -> None:
@@ -57,11 +55,7 @@ class View:
             self.console.print(*lines, sep="\n")
 
     def draw(self, line: str, table: Table, *, newest: bool = False) -> None:
-        """Show `line` above as many columns and rows of `table` as the terminal has room for.
-
-        Args:
-            newest: whether the last rows are those to keep, instead of the first.
-        """
+        """Show `line` above as many columns and first rows, or `newest`, of `table` as there is room for."""
         from rich.console import Group
         from rich.text import Text
 

@@ -115,11 +115,7 @@ class Section:
 def section_of(record: Any, tables: Sequence[Table], words: Sequence[str], **others: Any) -> Section:
     """The section of a record: its tables, with their notes as the conditions, unless `others` have their own.
 
-    Args:
-        record: what was measured.
-        tables: those that a command prints, the one with the title first.
-        words: `gnnbench` with these measures it again; none if that is not known.
-        others: of `Section`.
+    `gnnbench` with `words`, if there are any, measures it again; `others` are fields of `Section`.
     """
     fields: dict[str, Any] = {
         "kind": type(record).__name__,
