@@ -81,7 +81,7 @@ class ResultKind(BaseModel):
     @classmethod
     @contextmanager
     def watched(cls, quiet: bool, otherwise: Hear = lambda *_: None) -> Iterator[Hear]:
-        """Draw what the function of a block is told, on a terminal or in a notebook; else, or if `quiet`, tell another."""
+        """Draw what the function of a block is told, on a terminal or in a notebook; if not, tell `otherwise`."""
         console = tables.console(sys.stderr)
         if quiet or not (sys.stderr.isatty() or console.is_jupyter):
             yield otherwise
