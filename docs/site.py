@@ -8,7 +8,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from gnnbench import stored
+from gnnbench import kinds
 from gnnbench.report import page
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, uri, abs_src_path=str(ROOT / name)))
     for path in (path for pattern in BESIDE for path in sorted(ROOT.glob(pattern))):
         files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
-    files.append(File.generated(config, "report.html", content=page.html([stored.load(EXAMPLE)])))
+    files.append(File.generated(config, "report.html", content=page.html([kinds.load(EXAMPLE)])))
     return files
 
 

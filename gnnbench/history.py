@@ -8,27 +8,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnnbench import stored, units
+from gnnbench import kinds, units
+from gnnbench.comparison.record import Comparison
 from gnnbench.errors import ConfigError
 from gnnbench.kinds import run
 from gnnbench.measure import environment
 from gnnbench.report.plots import Line, Panel
 from gnnbench.report.tables import NOTHING, Cell, Cells, Table
+from gnnbench.results import files
 from gnnbench.results.schema import Result
+from gnnbench.stats import grouped
 
 if TYPE_CHECKING:
     from gnnbench.comparison.record import Row
 
 FOLDER = Path("runs")
-KINDS = {
-    "comparison.json": "comparison",
-    "results.json": "run",
-}  # whose rows have epochs
+NAMES = (files.COMPARISON, files.RUN)  # of results whose rows have epochs
 PARTS = {"rounds", "parity", "cells"}  # folders of results that are parts of others
-SPREAD = 4.0  # largest epoch over the smallest, from which on an axis is logarithmic
+COMPARABLE = attrgetter("title", "kind", "configuration", "machine")  # alike where times can be compared
 TO_THE_MINUTE = len("2025-11-22 12:00")
 
 
@@ -49,11 +50,6 @@ class Entry(NamedTuple):
     metric: str
     test: float | None
 
-    @property
-    def series(self) -> tuple[str, ...]:
-        """Return what results have in common whose times can be compared."""
-        return self.title, self.kind, self.configuration, self.machine, self.backend
-
 
 def entries(
     paths: Sequence[Path] = (), words: str = "", *, all_machines: bool = False
@@ -69,36 +65,32 @@ def entries(
     Raises:
         ConfigError: a path does not exist.
     """
-    refused: list[str] = []
-    found = [
-        each
-        for each, _ in _known(paths, all_machines, refused)
-        if words in f"{each.title} {each.backend} {each.path}"
-    ]
-    return found, refused
+    known, refused = _known(paths, all_machines)
+    return [each for each, _ in known if words in f"{each.title} {each.backend} {each.path}"], refused
 
 
 def epochs() -> list[tuple[dict[str, Any], float]]:
     """Configurations of this machine's results in `runs` with their median epochs in seconds, the latest first."""
     return [
         ({**config, "backend": {"name": entry.backend.partition(":")[0]}}, entry.epoch_s)
-        for entry, config in reversed(_known((), False, []))
+        for entry, config in reversed(_known((), False)[0])
     ]
 
 
-def _known(paths: Sequence[Path], all_machines: bool, refused: list[str]) -> list[tuple[Entry, dict[str, Any]]]:
-    """Entries with their configurations, the oldest first; sentences on what cannot be read go to `refused`."""
+def _known(paths: Sequence[Path], all_machines: bool) -> tuple[list[tuple[Entry, dict[str, Any]]], list[str]]:
+    """Entries with their configurations, the oldest first, and sentences on what cannot be read."""
     known: list[tuple[Entry, dict[str, Any]]] = []
+    refused: list[str] = []
     for file in _files(paths or [path for path in (FOLDER,) if path.exists()]):
         try:
-            kind, record = stored.record(file)
+            record: Any = kinds.load(file)
         except ConfigError as error:
-            refused += [str(error)] if file.name in KINDS or file in paths else []
+            refused += [str(error)] if file.name in NAMES or file in paths else []
         else:
-            rows = _entries(file, record) if kind in KINDS.values() else ()
-            known += [(entry, record.config) for entry in rows]
+            known += [(entry, record.config) for entry in _entries(file, record)]
     here = "" if all_machines else machine(environment.describe())
-    return sorted((each for each in known if here in ("", each[0].machine)), key=lambda each: each[0].written)
+    of_here = [each for each in known if here in ("", each[0].machine)]
+    return sorted(of_here, key=lambda each: each[0].written), refused
 
 
 def machine(facts: dict[str, Any]) -> str:
@@ -118,6 +110,9 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _entries(path: Path, record: Any) -> Iterator[Entry]:
+    """Yield those of a run or a comparison; other results have none."""
+    if not isinstance(record, (Result, Comparison)):
+        return
     rows: Sequence[Row | Result] = [record] if isinstance(record, Result) else record.rows
     threads = record.environment.get("threads", {}).get("torch")
     shared = {name: section for name, section in record.config.items() if name != "backend"}
@@ -144,41 +139,34 @@ def _entries(path: Path, record: Any) -> Iterator[Entry]:
 
 def tables(entries: Sequence[Entry]) -> list[Table]:
     """A table per configuration: a row per result, the newest last, and a column per backend."""
-    drawn = [_table(group) for group in _groups(entries)]
-    machines = dict.fromkeys(entry.machine for entry in entries if entry.machine)
-    where = [f"Machine: {machine}" for machine in machines]
+    drawn = [*map(_table, grouped(entries, COMPARABLE).values())]
     if not drawn:
         return [Table(("written", "epoch"), [], notes=["There is no run or comparison of this machine"])]
-    return [*drawn[:-1], replace(drawn[-1], notes=[*drawn[-1].notes, *where])]
+    machines = dict.fromkeys(f"Machine: {entry.machine}" for entry in entries if entry.machine)
+    return [*drawn[:-1], replace(drawn[-1], notes=[*machines])]
 
 
 def panels(entries: Sequence[Entry]) -> list[Panel]:
     """A picture per configuration: the median epoch of every result, with a line per backend, over revisions."""
-    return [_panel(group) for group in _groups(entries)]
-
-
-def _groups(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """Results of the same configuration, whatever their backends."""
-    groups: dict[tuple[str, ...], list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.series[:-1], []).append(entry)
-    return [*groups.values()]
+    return [*map(_panel, grouped(entries, COMPARABLE).values())]
 
 
 def _table(group: Sequence[Entry]) -> Table:
     metrics = dict.fromkeys(entry.metric for entry in group if entry.metric)
     backends = dict.fromkeys(entry.backend for entry in group)
     rows: list[Cells] = []
-    for path in dict.fromkeys(entry.path for entry in group):
-        of_result = {entry.backend: entry for entry in group if entry.path == path}
-        first = next(iter(of_result.values()))
-        epochs = {name: _epoch(of_result.get(name)) for name in backends}
-        quality = _quality([*of_result.values()])
+    for path, of_result in grouped(group, attrgetter("path")).items():
+        epochs = {
+            each.backend: Cell(units.seconds(each.epoch_s), units.interval(units.seconds, each.low, each.high))
+            for each in of_result
+        }
+        quality = sorted({f"{each.test:.4f}" for each in of_result if each.test is not None})
+        ends = dict.fromkeys(quality[:1] + quality[-1:])
         rows.append(
             {
-                "written": Cell(first.written[:TO_THE_MINUTE], first.revision),
-                **epochs,
-                f"test {'/'.join(metrics) or 'metric'}": quality,
+                "written": Cell(of_result[0].written[:TO_THE_MINUTE], of_result[0].revision),
+                **{name: epochs.get(name, NOTHING) for name in backends},
+                f"test {'/'.join(metrics) or 'metric'}": "–".join(ends) or NOTHING,
                 "result": _place(path),
             }
         )
@@ -186,39 +174,27 @@ def _table(group: Sequence[Entry]) -> Table:
     return Table.of(rows, title=about, prose=(0, len(backends) + 2))
 
 
-def _panel(entries: Sequence[Entry]) -> Panel:
-    unit, scale = units.scale(max(entry.epoch_s for entry in entries))
-    places = {path: float(place) for place, path in enumerate(dict.fromkeys(entry.path for entry in entries))}
-    revisions = {places[entry.path]: entry.revision[:7] or entry.written[5:10] for entry in entries}
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for entry in entries:
-        lines.setdefault(entry.backend, []).append((places[entry.path], entry.epoch_s / scale))
+def _panel(group: Sequence[Entry]) -> Panel:
+    unit, scale = units.scale(max(entry.epoch_s for entry in group))
+    places = {path: float(place) for place, path in enumerate(dict.fromkeys(entry.path for entry in group))}
+    revisions = {places[entry.path]: entry.revision[:7] or entry.written[5:10] for entry in group}
+    lines = [
+        Line(backend, [(places[each.path], each.epoch_s / scale) for each in of_backend])
+        for backend, of_backend in grouped(group, attrgetter("backend")).items()
+    ]
     return Panel(
-        f"{entries[0].title}, {units.counted(len(places), entries[0].kind)}",
+        f"{group[0].title}, {units.counted(len(places), group[0].kind)}",
         "revision, a point per result",
         f"epoch, {unit}",
-        [Line(backend, points) for backend, points in lines.items()],
+        lines,
         {place: "" if revisions.get(place - 1) == name else name for place, name in revisions.items()},
-        spread=SPREAD,
     )
 
 
 def _place(path: str) -> str:
     """The result as `gnnbench report` takes it, as seen from the working directory if it lies below."""
     place = Path(path)
-    place = place.parent if place.name in KINDS else place
+    place = place.parent if place.name in NAMES else place
     with suppress(ValueError):
         return str(place.relative_to(Path.cwd()))
     return str(place)
-
-
-def _epoch(entry: Entry | None) -> Cell:
-    if entry is None:
-        return NOTHING
-    return Cell(units.seconds(entry.epoch_s), units.interval(units.seconds, entry.low, entry.high))
-
-
-def _quality(of_result: Sequence[Entry]) -> Cell:
-    """The lowest and the highest of all backends."""
-    values = sorted({f"{entry.test:.4f}" for entry in of_result if entry.test is not None})
-    return Cell("–".join(dict.fromkeys((values[0], values[-1])))) if values else NOTHING

@@ -1,15 +1,17 @@
-"""Medians, intervals and ratios of noisy times; pure functions of lists, seeded and without a clock."""
+"""Groups, medians, intervals and ratios of noisy times; pure functions of lists, seeded and without a clock."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 2000
 
+K = TypeVar("K")
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 Rounds = Sequence[Sequence[float]]  # one inner sequence per process that was measured
 
@@ -20,6 +22,14 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Lists of items by their key, in the order in which they come."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def mad(samples: Sequence[float]) -> float:
@@ -82,8 +92,7 @@ def _resampled_medians(rounds: Rounds, picks: NDArray[np.int64], rng: np.random.
     draws = np.sort(draws.reshape(len(picks), -1), axis=1)  # what shorter rounds lack is NaN and sorts last
     count = sizes[picks].sum(axis=1)
     rows = np.arange(len(picks))
-    medians: Floats = (draws[rows, (count - 1) // 2] + draws[rows, count // 2]) / 2
-    return medians
+    return (draws[rows, (count - 1) // 2] + draws[rows, count // 2]) / 2
 
 
 def _ends(draws: Floats) -> tuple[float, float]:

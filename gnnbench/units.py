@@ -52,7 +52,7 @@ def counted(number: int, noun: str) -> str:
 
 def power(value: float) -> str:
     """A small number by its size: `"3e-7"`."""
-    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+")
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+") if value else "0"
 
 
 def digits(value: float) -> str:
@@ -63,9 +63,10 @@ def digits(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def scale(largest: float) -> tuple[str, float]:
-    """The unit in which `seconds` writes a time, and how many seconds it has."""
-    return next(((unit, size) for unit, size in TIMES.items() if largest >= size), ("µs", 1e-6))
+def scale(largest: float, table: Mapping[str, float] = TIMES) -> tuple[str, float]:
+    """The unit in which a number is written, such as a time by `seconds`, and how many base units it has."""
+    fitting = ((unit, size) for unit, size in table.items() if float(f"{largest / size:.3g}") >= 1)
+    return next(fitting, [*table.items()][-1])
 
 
 def interval(write: Callable[..., str], low: float, high: float, form: str = "{}") -> str:
@@ -81,8 +82,6 @@ def value(text: str) -> float | None:
     return float(match[1].replace(",", "")) * {**TIMES, **SIZES}.get(match[2], 1.0)
 
 
-def _scaled(values: tuple[float, ...], units: Mapping[str, float]) -> str:
-    largest = max(abs(value) for value in values)
-    fitting = (unit for unit, scale in units.items() if float(f"{largest / scale:.3g}") >= 1)
-    unit = next(fitting, list(units)[-1]) if largest else next(unit for unit, scale in units.items() if scale == 1)
-    return "–".join(digits(value / units[unit]) for value in values) + f" {unit}"
+def _scaled(values: tuple[float, ...], table: Mapping[str, float]) -> str:
+    unit, size = scale(max(map(abs, values)) or 1.0, table)
+    return "–".join(digits(value / size) for value in values) + f" {unit}"

@@ -45,7 +45,6 @@ ORDER = (
     "api",
     "doctor",
     "history",
-    "stored",
     "kinds",
     "papers",
     "sweeps",

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from gnnbench import __version__, stored
+from gnnbench import __version__, kinds
 from gnnbench.errors import ConfigError
+from gnnbench.kinds.comparison import Comparison
+from gnnbench.kinds.run import Run
 from tests.support.commands import ROOT, run
 from tests.support.compare_runner import Runner, compared
 
@@ -19,20 +21,31 @@ RESULTS = sorted(path for path in (ROOT / "results").rglob("*.json") if path.par
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_everything_that_was_measured_opens(path: Path) -> None:
-    kinds = {"ops": "bench", "attention": "bench", "linear": "bench", "reproductions": "reproduction"}
-    kinds |= {"layers": "conv", "collate": "collate", "sample": "sample", "inference": "inference", "gpu": "suite"}
-    kinds |= {"decoder": "profile", "pair": "bench", "products": "bench", "negatives": "negatives"}  # in links
+    classes = {"ops": "Bench", "attention": "Bench", "linear": "Bench", "reproductions": "Reproduction"}
+    classes |= {
+        "layers": "LayerBench",
+        "collate": "CollateBench",
+        "sample": "SampleBench",
+        "inference": "Inference",
+    }
+    classes |= {
+        "gpu": "Suite",
+        "decoder": "Profile",
+        "pair": "Bench",
+        "products": "Bench",
+    }  # these three in links,
+    classes |= {"negatives": "NegativesBench"}  # and this
     name = path.stem.partition("_")[0] if path.parent.name == "links" else path.parent.name
-    assert stored.load(path).kind == kinds.get(name, "comparison")
+    assert type(kinds.load(path)).__name__ == classes.get(name, "Comparison")
 
 
 def test_a_folder_is_as_good_as_its_file(tmp_path: Path) -> None:
     record = compared(tmp_path, Runner(), "pyg", "isplib")
-    found = stored.load(tmp_path)
-    assert (found.kind, found.path) == ("comparison", tmp_path / "comparison.json")
-    assert found.record.model_dump() == record.model_dump()
-    assert {name: len(rounds) for name, rounds in found.rounds.items()} == {"pyg": 3, "isplib": 3}
-    assert stored.load(tmp_path / "rounds" / "1" / "pyg").kind == "run"
+    found = kinds.load(tmp_path)
+    assert (type(found), found.path) == (Comparison, tmp_path / "comparison.json")
+    assert found.model_dump() == record.model_dump()
+    assert {name: len(rounds) for name, rounds in found.results().items()} == {"pyg": 3, "isplib": 3}
+    assert type(kinds.load(tmp_path / "rounds" / "1" / "pyg")) is Run
 
 
 @pytest.mark.parametrize(
@@ -55,7 +68,7 @@ def test_another_schema_is_refused_in_a_sentence(change: dict[str, Any], sentenc
     path = tmp_path / "comparison.json"
     path.write_text(json.dumps({**record, "environment": environment, **change}))
     with pytest.raises(ConfigError) as error:
-        stored.load(tmp_path)
+        kinds.load(tmp_path)
     assert str(error.value).startswith(f"{path}: ")
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)

@@ -21,7 +21,6 @@ def load_result(path: str | Path) -> ResultKind:
     Raises:
         ConfigError: there is no such file, it is not a result, or it is one of another schema.
     """
-    from gnnbench import stored
+    from gnnbench import kinds
 
-    found: ResultKind = stored.load(Path(path)).record
-    return found
+    return kinds.load(Path(path))

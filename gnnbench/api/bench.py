@@ -110,7 +110,7 @@ def bench(
             dataset = datasets.load(config, roots)
             whole = op == "collate" or (op == "sample" and isinstance(dataset, datasets.TypedDataset))
             dataset = dataset if whole else datasets.single(dataset)
-        kind: Any = kinds.OTHERS.get(op, kinds.KIND)
+        kind: Any = kinds.OTHERS.get(op, kinds.Bench)
         if grid:
             measure = partial(benchmarks.bench, grid, dataset, cache=roots.cache, dgl_python=dgl_python)
         else:

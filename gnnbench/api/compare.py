@@ -74,14 +74,7 @@ def compare(
         baselines.check(kept, baseline, run, rounds)
     folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-compare")
     with options.with_dgl(dgl_python), Comparison.watched(quiet) as hear:
-        record = comparison.compare(
-            run,
-            rounds=rounds,
-            out=folder,
-            roots=roots,
-            force=force,
-            on_event=hear,
-        )
+        record = comparison.compare(run, rounds=rounds, out=folder, roots=roots, force=force, on_event=hear)
     if record.status == "ok" and (kept or save_baseline):
         seconds = comparison.epochs(record, folder)
         if kept:
@@ -89,5 +82,6 @@ def compare(
             record.against = baselines.judge(kept, baseline, rows, seconds, limit)
             files.save_json(record, folder / files.COMPARISON)
         if save_baseline and record.exit_code == 0:
-            baselines.save(record.config, record.environment, seconds, roots.cache, save_baseline)
+            now = baselines.Baseline(config=record.config, environment=record.environment, rounds=seconds)
+            baselines.save(now, roots.cache, save_baseline)
     return options.ended(Comparison.of(record, folder / files.COMPARISON), check)

@@ -41,14 +41,14 @@ def report(
     """
     if not runs:
         raise ConfigError("give one or more results, such as runs/demo-compare-1 or results.json")
-    from gnnbench import stored, units
+    from gnnbench import kinds, units
     from gnnbench.report import page
     from gnnbench.results import files
 
-    results = [stored.load(path) for path in runs]
+    results = [kinds.load(path) for path in runs]
     text = page.html(results)
     files.save_text(text, out)
-    tables = [table for result in results for table in page.section(result).tables]
+    tables = [table for result in results for table in result.section().tables]
     show(tables, "", as_json=False, quiet=True, markdown=markdown, latex=latex)
     if not quiet:
         print(f"{out}: {units.counted(len(results), 'result')}, {units.size(len(text.encode()))}")

@@ -136,10 +136,9 @@ def _show(result: Any, given: SimpleNamespace) -> None:
     if given.csv:
         files.save_text(tables.to_csv(records), given.csv)
     if given.page:
-        from gnnbench import stored
         from gnnbench.report import page
 
-        files.save_text(page.html([stored.load(result.path)]), given.page)
+        files.save_text(page.html([result]), given.page)
     if given.plot and (panels := result.report.panels(result)):
         plots.save(panels, result.report.title(result), given.plot)
     quiet = given.quiet or (not records and bool(getattr(result, "reason", "")))  # nothing ran

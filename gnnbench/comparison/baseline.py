@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gnnbench import stats
-from gnnbench.comparison._config import ResolvedRun, difference
+from gnnbench.comparison.turns import ResolvedRun, difference
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.measure import environment
 from gnnbench.results import files
@@ -81,22 +81,16 @@ def path(cache: Path, name: str) -> Path:
     return cache / "baselines" / f"{name}.json"
 
 
-def save(
-    config: dict[str, Any],
-    environment: dict[str, Any],
-    rounds: dict[str, list[list[float]]],
-    cache: Path,
-    name: str,
-) -> None:
-    """Keep the epochs of a comparison under a name, in place of what it named before.
+def save(baseline: Baseline, cache: Path, name: str) -> None:
+    """Keep a baseline under a name, in place of what it named before.
 
     Raises:
         ConfigError: no backend ran to its end.
         GnnbenchError: the cache cannot be written.
     """
-    if not rounds:
+    if not baseline.rounds:
         raise ConfigError(f"baseline {name!r} is not saved: no backend ran to its end")
-    files.save_json(Baseline(config=config, environment=environment, rounds=rounds), path(cache, name))
+    files.save_json(baseline, path(cache, name))
 
 
 def load(cache: Path, name: str) -> Baseline:
@@ -200,12 +194,8 @@ def _slower(then: Sequence[Sequence[float]], now: Sequence[Sequence[float]], lim
     late, early = ([median(samples) for samples in rounds] for rounds in (now, then))
     tolerated = [seconds / (1 + limit) for seconds in late]
     p = float(mannwhitneyu(tolerated, early, alternative="greater", method="exact").pvalue)
-    return Slowdown(ratio=ratio, low=low, high=high, p=p, spread=spread(late, early))
-
-
-def spread(*sides: Sequence[float]) -> float:
-    """Return what a change must exceed, as a share, for all that `sides` differ within themselves."""
-    return max(DEVIATIONS * stats.mad(side) / median(side) for side in sides)
+    spread = max(DEVIATIONS * stats.mad(side) / median(side) for side in (late, early))
+    return Slowdown(ratio=ratio, low=low, high=high, p=p, spread=spread)
 
 
 def _over_pyg(rounds: Rounds, backend: str) -> list[list[float]]:
@@ -217,6 +207,5 @@ def _over_pyg(rounds: Rounds, backend: str) -> list[list[float]]:
 
 
 def _model(fact: Any) -> str:
-    """Return the name of a processor or of GPUs."""
     parts = [fact] if isinstance(fact, dict) else fact or []
     return ", ".join(str(part.get("model")) for part in parts) or "none"

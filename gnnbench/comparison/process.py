@@ -1,11 +1,9 @@
-"""Jobs in fresh processes that leave a record on disk, even if they are killed; those of a comparison.
-
-They are runs, and steps that are compared.
-"""
+"""Jobs in fresh processes that leave a record on disk, even if they are killed; runs and steps of a comparison."""
 
 from __future__ import annotations
 
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -22,24 +20,17 @@ if TYPE_CHECKING:
     from gnnbench.config import Run
     from gnnbench.training import setup
     from gnnbench.training.batching._batch import Batching
-    from gnnbench.training.run import Inspect
 
 Kind = Literal["reference", "exact", "parity", "train", "rounding"]
 R = TypeVar("R", bound=OfRun)
 
 
 class Fresh(Task, Generic[R]):
-    """A job of one backend.
+    """A job of one backend."""
 
-    Attributes:
-        record: the class of what it leaves.
-        config: the resolved configuration, backend included.
-        reference: tensors that its own are compared with in the end, and whose they are.
-    """
-
-    record: ClassVar[Any]
-    config: dict[str, Any]
-    reference: tuple[Path, str] | None = None
+    record: ClassVar[Any]  # the class of what it leaves
+    config: dict[str, Any]  # the resolved configuration, backend included
+    reference: tuple[Path, str] | None = None  # tensors to compare its own with in the end, and whose they are
 
     @property
     def result_path(self) -> Path:
@@ -60,7 +51,7 @@ class Fresh(Task, Generic[R]):
     def failed(self, status: Status, reason: str) -> R:
         """The record of a job that never wrote one."""
         source = self.config["dataset"]
-        result: R = self.record(
+        return self.record(
             status=status,
             reason=reason,
             backend=self.config["backend"]["name"],
@@ -68,7 +59,6 @@ class Fresh(Task, Generic[R]):
             config=self.config,
             code=self.code,
         )
-        return result
 
     def attempt(self) -> int:
         """Do the job and write its record; returns the exit code."""
@@ -137,7 +127,7 @@ class Job(Fresh[Result]):
         if self.task in ("reference", "exact", "parity"):
             _snapshot(self, run_config)
             return 0
-        how: dict[str, Any] = {"inspect": _inspection(self, run_config)}
+        how: dict[str, Any] = {"inspect": partial(_inspect, self, run_config)} if self.reference else {}
         if self.task == "rounding":
             from gnnbench.comparison.parity import steps
 
@@ -178,24 +168,20 @@ def _snapshot(job: Job, wanted: Run) -> None:
         if not team.rank:
             computed.save(job.tensors_path)
     if not team.rank:
-        name = wanted.backend.name
-        result = Result(status="ok", backend=name, dataset=data.label, config=job.config, code=digest)
+        result = job.failed("ok", "").model_copy(update={"dataset": data.label, "code": digest})
         files.save_json(result, job.result_path)
 
 
-def _inspection(job: Job, run_config: Run) -> Inspect | None:
-    """The check of a trained model against the reference, which writes the verdict; None without a reference."""
-    if job.reference is None:
-        return None
+def _inspect(
+    job: Job, run_config: Run, backend: Backend, model: Module, batching: Batching, dims: setup.ModelDims
+) -> None:
+    """Check a trained model against the reference, and write the verdict."""
+    from gnnbench.comparison.parity import judge, steps
+    from gnnbench.training import team
+
+    assert job.reference
     path, name = job.reference
-
-    def inspect(backend: Backend, model: Module, batching: Batching, dims: setup.ModelDims) -> None:
-        from gnnbench.comparison.parity import judge, steps
-        from gnnbench.training import team
-
-        expected = judge.Snapshot.load(path)
-        snapshot = steps.trained(run_config, backend, model, batching, dims)
-        if team.is_first():
-            files.save_json(judge.judge_trained(snapshot, expected, name), job.verdict_path)
-
-    return inspect
+    expected = judge.Snapshot.load(path)
+    snapshot = steps.trained(run_config, backend, model, batching, dims)
+    if team.is_first():
+        files.save_json(judge.judge_trained(snapshot, expected, name), job.verdict_path)

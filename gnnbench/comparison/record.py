@@ -17,6 +17,7 @@ from gnnbench.comparison.parity import BackendParity, Parity, drifting, drops, p
 from gnnbench.config import backend_sections
 from gnnbench.results import schema
 from gnnbench.results.schema import Binding, ChoiceRecord, DatasetFacts, Metrics, Ratio, Record, Result, Summary
+from gnnbench.stats import grouped
 
 LOADER = "pyg:loader=pyg"  # PyG's convs on batches of PyG's own loader: whole epochs as its examples run them
 OWN_DRAWS = "its losses, as its own loader draws other neighbourhoods"
@@ -47,13 +48,9 @@ class Row(Record):
     forward_s: Summary | None = None
     backward_s: Summary | None = None
     optimizer_s: Summary | None = None
-    parts_s: dict[str, Summary] = Field(
-        {}, description="of links: negatives within load; encoder, decoder and loss within forward"
-    )
+    parts_s: dict[str, Summary] = Field({}, description="of links: what load and forward consist of")
     round_epoch_s: list[float] = Field([], description="median epoch of each round")
-    speedup: dict[str, Speedup | None] = Field(
-        NO_SPEEDUP, description="by baseline; None where a side did not run or parity is not green"
-    )
+    speedup: dict[str, Speedup | None] = Field(NO_SPEEDUP, description="by baseline; None if not both are green")
     peak_memory_bytes: int | None = Field(None, description="highest over rounds")
     memory_increase_bytes: int | None = Field(None, description="highest over rounds")
     energy_j: float | None = Field(None, description="joules of an epoch, median over rounds; on request")
@@ -93,7 +90,7 @@ class Comparison(Record):
             return 1
         return 4 if self.against and self.against.regressed else 0
 
-    def update(self, rounds: Mapping[str, Sequence[Result]], changed: Collection[str]) -> None:
+    def update(self, rounds: Mapping[str, Sequence[Result]], changed: Collection[str] = ()) -> None:
         """Work out rows and warnings from the results so far.
 
         Args:
@@ -137,31 +134,30 @@ class Comparison(Record):
         reference = self.parity.reference
         if reference is None or not rounds.get(reference) or drops(self.config["model"]):
             return
-        expected = [sample.loss for sample in rounds[reference][0].samples]
+        expected = rounds[reference][0].losses
         batches = registry.find("training.batching", self.config["batch"]["kind"]).Config
         for name, verdict in self.parity.backends.items():
             if batches.draws_neighbors and backend_sections(name)[0].get("loader", "ours") != "ours":
                 verdict.unchecked = [*dict.fromkeys([*verdict.unchecked, OWN_DRAWS])]
                 continue
-            losses = ([sample.loss for sample in result.samples] for result in rounds.get(name, ()))
             reasons = (
-                drifting(of_round, expected, reference, verdict.tolerance, self.parity.rounded)
-                for of_round in losses
-                if of_round
+                drifting(result.losses, expected, reference, verdict.tolerance, self.parity.rounded)
+                for result in rounds.get(name, ())
+                if result.samples
             )
             verdict.losses = next(filter(None, reasons), "") if expected and name != reference else ""
 
 
 def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, wanted: int) -> Row:
-    if parity is not None and parity.status != "ok":
-        return Row(backend=backend, status=_cell(parity.status), reason=parity.reason)
+    ends: list[tuple[Any, str]] = [(parity.status, parity.reason)] if parity else []
     for number, result in enumerate(rounds, start=1):
-        if result.status != "ok":
-            where = f" (round {number})" if number > 1 else ""
-            return Row(backend=backend, status=_cell(result.status), reason=result.reason + where)
+        ends.append((result.status, result.reason + f" (round {number})" * (number > 1)))
+    for status, reason in ends:
+        if status != "ok":
+            return Row(backend=backend, status="failed" if status == "interrupted" else status, reason=reason)
     if not rounds:
         return Row(backend=backend)
-    last = rounds[-1]
+    last, joules = rounds[-1], [each.energy_j for each in rounds if each.energy_j is not None]
     return Row(
         backend=backend,
         status="ok" if len(rounds) >= wanted else "pending",
@@ -170,19 +166,13 @@ def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, w
         round_epoch_s=[median(samples) for samples in schema.times(rounds)],
         peak_memory_bytes=_highest([result.peak_memory_bytes for result in rounds]),
         memory_increase_bytes=_highest([result.memory_increase_bytes for result in rounds]),
-        energy_j=median(joules)
-        if (joules := [each.energy_j for each in rounds if each.energy_j is not None])
-        else None,
+        energy_j=median(joules) if joules else None,
         prepare_s=median([result.prepare_s or 0.0 for result in rounds]),
         metrics=last.metrics,
         bindings=last.bindings,
         choices=last.choices,
         tuning_s=last.tuning_s,
     )
-
-
-def _cell(status: schema.Status) -> Any:
-    return "failed" if status == "interrupted" else status
 
 
 def _highest(values: Sequence[int | None]) -> int | None:
@@ -212,11 +202,8 @@ def _relate(row: Row, pyg: Row) -> None:
 
 def _warnings(rounds: Mapping[str, Sequence[Result]]) -> Iterator[str]:
     """Doubts of single runs, one for all that differ in figures only, then doubts between rounds."""
-    alike: dict[str, list[tuple[str, str]]] = {}
-    for backend, of_backend in rounds.items():
-        for text in (text for result in of_backend for text in result.warnings):
-            alike.setdefault(FIGURE.sub("", text), []).append((backend, text))
-    for warnings in alike.values():
+    told = ((name, text) for name, results in rounds.items() for result in results for text in result.warnings)
+    for warnings in grouped(told, lambda warning: FIGURE.sub("", warning[1])).values():
         others = f" (and {len(warnings) - 1} more runs)" * (len(warnings) > 1)
         yield f"{', '.join(dict.fromkeys(backend for backend, _ in warnings))}: {warnings[0][1]}{others}"
     for backend, of_backend in rounds.items():
@@ -237,7 +224,7 @@ def _between_rounds(backend: str, rounds: Sequence[Result]) -> Iterator[str]:
         )
     if any(result.choices != rounds[0].choices for result in rounds):
         yield f"{backend}: rounds ran with different tuned choices: compare again with --force"
-    losses = [[sample.loss for sample in result.samples] for result in rounds]
+    losses = [result.losses for result in rounds]
     for number, later in enumerate(losses[1:], start=2):
         epoch = next((i for i, pair in enumerate(zip(losses[0], later, strict=False)) if pair[0] != pair[1]), None)
         if epoch is not None:
@@ -252,12 +239,8 @@ def _parted(rounds: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, str]]
     """Backends whose recorded steps do not learn what their eager ones learn, and where that shows."""
     for name in rounds:
         eager = ":".join(option for option in name.split(":") if option != "cuda_graph=true")
-        if eager != name and eager in rounds:
-            recorded, expected = (
-                [sample.loss for sample in rounds[backend][0].samples] for backend in (name, eager)
-            )
-            if reason := parting(recorded, expected):
-                yield name, f"{reason}; no speedup is given"
+        if name != eager in rounds and (reason := parting(rounds[name][0].losses, rounds[eager][0].losses)):
+            yield name, f"{reason}; no speedup is given"
 
 
 def differs(environments: Sequence[dict[str, Any]]) -> bool:
@@ -266,7 +249,5 @@ def differs(environments: Sequence[dict[str, Any]]) -> bool:
     Rounds of other code are never kept, so that another revision is no difference: its change may be to a page.
     """
     kept = ("cpu", "gpus", "packages")
-    return (
-        len({json.dumps([environment.get(key) for key in kept]) for environment in environments if environment})
-        > 1
-    )
+    known = (environment for environment in environments if environment)
+    return len({json.dumps([each.get(key) for key in kept]) for each in known}) > 1

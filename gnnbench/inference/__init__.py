@@ -1,39 +1,152 @@
 """Inference: outputs of all nodes by trained weights, on backends in turn, each process checked against PyG.
 
 _process     one backend in a fresh process: at once, a layer at a time, or on sampled neighbourhoods
-_record      the table, worked out from the processes of all rounds
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, ClassVar, Literal
 
-from gnnbench import launch, registry, stopping
-from gnnbench.comparison import Progress, ResolvedRun, codes, difference, process, resolve, round_folder
+from pydantic import Field
+
+from gnnbench import registry, stopping
 from gnnbench.comparison.parity import REFERENCES, Parity
+from gnnbench.comparison.record import BASELINES, FASTEST, PEER, Speedup, speedup
+from gnnbench.comparison.turns import Progress, ResolvedRun, Turns, resolve
 from gnnbench.config import Run, backend_sections
 from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError, did_you_mean
-from gnnbench.inference._process import Job
-from gnnbench.inference._record import Inference, Predictions, Process, Row
-from gnnbench.measure.rounds import rotated
-from gnnbench.results import files
-from gnnbench.results.schema import MODES
+from gnnbench.inference._process import Job, Process
+from gnnbench.results import files, schema
+from gnnbench.results.schema import MODES, Binding, DatasetFacts, Evaluation, Record, Summary
+from gnnbench.stats import grouped
 
 OF_TRAINING = {"cuda_graph", "workers", "halo", "loader", "loader_workers"}  # options that passes have no part in
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Weights, the way they are used, and backends, validated; made by `asked`."""
+class Row(Record):
+    """One backend over all rounds; figures are None where it did not finish every round."""
 
-    run: ResolvedRun
-    mode: Any
+    backend: str
+    status: Literal["ok", "oom", "unsupported", "unavailable", "failed", "interrupted", "pending"] = "pending"
+    reason: str = Field("", description="one sentence where status is not ok")
+    way: str = Field("", description="how nodes are gone over")
+    pass_s: Summary | None = Field(None, description="the outputs of all nodes, or graphs")
+    round_pass_s: list[float] = Field([], description="median pass of each round")
+    outputs_per_s: float | None = Field(None, description="nodes, or graphs, over the median pass")
+    speedup: dict[str, Speedup | None] = Field({}, description="by baseline; None unless both ran and are green")
+    peak_memory_bytes: int | None = Field(None, description="highest over rounds")
+    memory_increase_bytes: int | None = Field(None, description="highest over rounds")
+    memory_ratio: float | None = Field(None, description="peak memory over that of pyg; below 1 is less")
+    prepare_s: float | None = Field(None, description="median over rounds")
+    scores: Evaluation | None = Field(None, description="metric of each part of the split; None without weights")
+    bindings: list[Binding] = Field([], description="which conv ran on which kernels")
+
+
+class Predictions(Record):
+    """The file that was written beside the figures."""
+
+    path: str
+    backend: str
+    status: schema.Status | Literal["pending"] = "pending"
+    reason: str = ""
+
+
+class Inference(Record):
+    """Everything that was found; the passes are in the files of its rounds."""
+
+    schema_version: int = schema.SCHEMA_VERSION
+    status: Literal["running", "ok", "interrupted"] = "running"
+    reason: str = ""
+    mode: schema.Mode
+    checkpoint: str = Field(description="file of the weights; empty where they are those of a seed")
+    weights: str = Field(description="hash of that file")
+    dataset: str = Field("", description="the dataset's label, with what is synthetic")
+    dataset_facts: DatasetFacts | None = None
+    config: dict[str, Any] = Field(description="the resolved configuration that all backends ran")
+    environment: dict[str, Any] = Field({}, description="of the latest process")
+    rounds: int
+    predictions: Predictions | None = None
+    agreement: Parity = Field(Parity(), description="whether outputs are those of the reference")
+    rows: list[Row]
+    warnings: list[str] = Field([], description="doubts about the figures")
+
+    @property
+    def exit_code(self) -> int:
+        """3 where parity is red, 1 where nothing ran, predictions failed or it was stopped, otherwise 0."""
+        if self.agreement.ok is False:
+            return 3
+        ended = self.status == "ok" and (self.predictions is None or self.predictions.status == "ok")
+        ran = not self.rounds or any(row.status == "ok" for row in self.rows)
+        return 0 if ended and ran else 1
+
+    def update(self, processes: Mapping[str, Sequence[Process]]) -> None:
+        """Work out all rows from the processes so far, by backend in the order of rounds."""
+        known = [each for done in processes.values() for each in done if each.status == "ok"]
+        for process in known[-1:]:
+            self.describe(process)
+        self.rows = [_row(row.backend, processes.get(row.backend, ()), self.rounds) for row in self.rows]
+        doubts = grouped(((text, each.backend) for each in known for text in each.warnings), itemgetter(0))
+        names = {text: dict.fromkeys(name for _, name in told) for text, told in doubts.items()}
+        self.warnings = [f"{', '.join(of_text)}: {text}" for text, of_text in names.items()]
+        for name, done in processes.items():
+            if verdicts := [each.verdict for each in done if each.verdict is not None]:
+                self.agreement.backends[name] = next((each for each in verdicts if each.ok is False), verdicts[0])
+        if self.agreement.backends:
+            self.agreement.conclude([row.backend for row in self.rows])
+        timed = {row.backend: row for row in self.rows if row.pass_s is not None}
+        agreeing = (name for name, verdict in self.agreement.backends.items() if verdict.green)
+        green = timed.keys() & {self.agreement.reference, *agreeing}
+        passes = {name: [each.passes_s for each in processes[name]] for name in timed}
+        seconds = {name: row.pass_s.median for name, row in timed.items() if row.pass_s}
+        fastest = min(green.intersection(BASELINES), key=lambda name: seconds[name], default="")
+        for name, row in timed.items():
+            row.speedup = {
+                key: speedup(baseline, name, passes) if {name, baseline} <= green else None
+                for key, baseline in (("pyg", "pyg"), (FASTEST, fastest), *[(PEER, PEER)] * (PEER in timed))
+            }
+            if "pyg" in timed and row.peak_memory_bytes and timed["pyg"].peak_memory_bytes:
+                row.memory_ratio = row.peak_memory_bytes / timed["pyg"].peak_memory_bytes
+
+    def describe(self, process: Process) -> None:
+        """Take dataset and machine from a process that came to its end."""
+        self.dataset, self.dataset_facts = process.dataset, process.dataset_facts
+        self.environment = process.environment
+
+
+def _row(backend: str, done: Sequence[Process], wanted: int) -> Row:
+    if stopped := next((each for each in done if each.status != "ok"), None):
+        return Row(backend=backend, status=stopped.status, reason=stopped.reason)
+    passes = schema.summary([each.passes_s for each in done])
+    if passes is None:
+        return Row(backend=backend)
+    last = done[-1]
+    return Row(
+        backend=backend,
+        status="ok" if len(done) >= wanted else "pending",
+        way=last.way,
+        pass_s=passes,
+        round_pass_s=[median(each.passes_s) for each in done],
+        outputs_per_s=(last.outputs or 0) / passes.median,
+        peak_memory_bytes=max(each.peak_memory_bytes or 0 for each in done),
+        memory_increase_bytes=max(each.memory_increase_bytes or 0 for each in done),
+        prepare_s=median([each.prepare_s or 0.0 for each in done]),
+        scores=last.scores,
+        bindings=last.bindings,
+    )
+
+
+@dataclass(frozen=True)
+class Asked(ResolvedRun):
+    """Backends, and the weights and the way that they use them, validated; made by `asked`."""
+
+    mode: schema.Mode
     weights: Path | None
     digest: str
 
@@ -52,8 +165,9 @@ def asked(config: Run, mode: str, specs: list[str], weights: Path | None) -> Ask
         options = {option.partition("=")[0] for option in spec.split(":")[1:]}
         if own := sorted(options & OF_TRAINING):
             raise ConfigError(f"{spec}: {own[0]} is of training, and not of inference; leave it out")
-    eager = _of_mode(config, mode).changed(train={"cuda_graph": False})
-    return Asked(resolve(eager, specs), mode, weights and weights.absolute(), digest)
+    resolved = resolve(_of_mode(config, mode).changed(train={"cuda_graph": False}), specs)
+    way: Any = mode
+    return Asked(**vars(resolved), mode=way, weights=weights and weights.absolute(), digest=digest)
 
 
 def _of_mode(config: Run, mode: str) -> Run:
@@ -107,68 +221,45 @@ def infer(
         ConfigError: `out` holds an inference of another configuration, mode or weights.
         GnnbenchError: bad data, `out` cannot be written, or the code changed while it ran.
     """
-    work = _Inferring(asked, rounds, out, roots, predictions, on_event)
+    work = _Inferring(asked, rounds, out, roots, on_event, predictions=predictions)
     work.open(force)
-    try:
-        with launch.keep_server():
-            work.predict()
-            work.time()
-        work.record.status = "ok"
-    except KeyboardInterrupt:
-        work.record.status = "interrupted"
-        wanted = work.record.predictions
-        asked_first = wanted is not None and wanted.status != "ok"
-        again = "the same command goes on with its predictions" if asked_first else f"--out {out} continues"
-        work.record.reason = f"stopped by {stopping.by()}; {again}"
-    work.save()
-    return work.record
+    work.perform(work.predict, work.time)
+    record: Inference = work.record
+    if record.status == "interrupted":
+        first = record.predictions is not None and record.predictions.status != "ok"
+        again = "the same command goes on with its predictions" if first else f"--out {out} continues"
+        record.reason = f"stopped by {stopping.by()}; {again}"
+        work.save()
+    return record
 
 
 @dataclass
-class _Inferring:
-    asked: Asked
-    rounds: int
-    out: Path
-    roots: Roots
-    predictions: Path | None
-    on_event: Callable[[Progress], None]
-    done: int = 0
-    processes: dict[str, list[Process]] = field(default_factory=dict)
-    reference: Job | None = None
+class _Inferring(Turns):
+    file = files.INFERENCE
+    same: ClassVar[Mapping[str, str]] = {"mode": "mode", "checkpoint": "weights"}
+    run: Asked
+    predictions: Path | None = None
 
     def open(self, force: bool) -> None:
         """Begin `inference.json`, or go on with the one that is there."""
-        files.check_out(self.out, files.INFERENCE)
-        self._path, asked = self.out / files.INFERENCE, self.asked
-        if force and self._path.exists():
-            shutil.rmtree(self.out / "rounds", ignore_errors=True)
-        elif self._path.exists():
-            old = files.load(Inference, self._path)
-            key = difference(old.config, asked.run.config)
-            same = {"mode": old.mode == asked.mode, "checkpoint": old.weights == asked.digest}
-            if key := key or next((name for name, equal in same.items() if not equal), ""):
-                raise ConfigError(
-                    f"{self.out} holds an inference of another configuration ({key} differs); choose another "
-                    "--out, or replace it with --force"
-                )
-        names = asked.run.backends
-        self.codes = codes(names)
-        self.processes = {name: [] for name in names}
+        names = self.run.backends
         first = next((name for name in REFERENCES if name in names), None)
         reason = "" if first else f"none of {', '.join(REFERENCES)} is among the backends"
-        self.record = Inference(
-            mode=asked.mode,
-            checkpoint=str(asked.weights or ""),
-            weights=asked.digest,
-            config=asked.run.config,
+        record = Inference(
+            mode=self.run.mode,
+            checkpoint=str(self.run.weights or ""),
+            weights=self.run.digest,
+            config=self.run.config,
             rounds=self.rounds,
             rows=[Row(backend=name) for name in names],
             agreement=Parity(reference=first, reason=reason, checked=["outputs of all nodes or graphs"]),
         )
-        self.turns = sorted(names, key=lambda name: name != first)  # as the others are held against it
         if self.predictions:
             by = next((name for name in names if not name.startswith("pyg")), names[0])
-            self.record.predictions = Predictions(path=str(self.predictions), backend=by)
+            record.predictions = Predictions(path=str(self.predictions), backend=by)
+        self.begin(record, force)
+        self.planned = len(names) * self.rounds + (self.predictions is not None)
+        self.order = sorted(names, key=lambda name: name != first)  # as the others are held against it
         self.save()
 
     def predict(self) -> None:
@@ -177,53 +268,37 @@ class _Inferring:
             return
         job = self._job(wanted.backend, self.out / "predictions")
         job.predictions = self.predictions
-        result = self._run(job, wanted.backend, "predictions")
+        result = self.result(job, wanted.backend, "predictions")
         wanted.status, wanted.reason = result.status, result.reason
         if result.status == "ok":
             self.record.describe(result)
         self.save()
 
     def time(self) -> None:
-        """Run the rounds; a backend that could not run once is left out from then on."""
-        for round_ in range(1, self.rounds + 1):
-            for name in rotated(self.turns, round_ - 1):
-                if any(each.status != "ok" for each in self.processes[name]):
-                    self.done += 1
-                    continue
-                self._process(name, round_)
-                self.save()
+        for round_, name in self.turns(self.order):
+            job = self._job(name, self.folder(round_, name))
+            kept = job.kept()
+            if name == self.record.agreement.reference and round_ == 1:
+                job.is_reference = True
+                job.lowers = any(backend_sections(each)[1]["train"].get("precision") for each in self.order)
+                every = ((each, self.folder(n, each)) for each in self.order for n in range(1, self.rounds + 1))
+                if kept and not job.tensors_path.exists() and not all(self._job(*each).kept() for each in every):
+                    kept = None  # as others are still to be compared with its outputs
+            elif self.reference:
+                job.reference = self.reference.tensors_path, str(self.record.agreement.reference)
+            result = self.result(job, name, f"round {round_} of {self.rounds}", kept)
+            self.results[name].append(result)
+            if job.is_reference:
+                self._refer(job, result, name)
+            self.save()
         if self.reference:
             self.reference.tensors_path.unlink(missing_ok=True)
-
-    def save(self) -> None:
-        """Write what is known."""
-        self.record.update(self.processes)
-        files.save_json(self.record, self._path)
-
-    def _process(self, name: str, round_: int) -> None:
-        job = self._job(name, round_folder(self.out, round_, name))
-        kept = job.kept()
-        if name == self.record.agreement.reference and round_ == 1:
-            job.is_reference = True
-            job.lowers = any(backend_sections(each)[1]["train"].get("precision") for each in self.turns)
-            folders = (
-                (each, round_folder(self.out, n, each)) for each in self.turns for n in range(1, self.rounds + 1)
-            )
-            if kept and not job.tensors_path.exists() and not all(self._job(*each).kept() for each in folders):
-                kept = None  # as others are still to be compared with its outputs
-        elif self.reference:
-            job.reference = self.reference.tensors_path, str(self.record.agreement.reference)
-        result = kept or self._run(job, name, f"round {round_} of {self.rounds}", round_)
-        self.done += kept is not None
-        self.processes[name].append(result)
-        if job.is_reference:
-            self._refer(job, result, name)
 
     def _refer(self, job: Job, result: Process, name: str) -> None:
         """Let others be compared with a process, or with PyG at once where it can do no layer at a time."""
         if result.status == "unsupported" and job.mode == "layerwise":
             job = job.model_copy(update={"mode": "full", "out": self.out / "reference"})
-            result = self._run(job, name, "the outputs to compare with, at once")
+            result = self.result(job, name, "the outputs to compare with, at once")
         if result.status == "ok":
             self.reference = job
         else:
@@ -234,15 +309,8 @@ class _Inferring:
             roots=self.roots,
             out=out,
             code=self.codes[name],
-            config=self.asked.run.of(name),
-            mode=self.asked.mode,
-            weights=self.asked.weights,
-            digest=self.asked.digest,
+            config=self.run.of(name),
+            mode=self.run.mode,
+            weights=self.run.weights,
+            digest=self.run.digest,
         )
-
-    def _run(self, job: Job, name: str, stage: str, round_: int = 0) -> Process:
-        total = len(self.turns) * self.rounds + (self.predictions is not None)
-        self.on_event(Progress(stage, name, round_, self.done, total, self.record))
-        result = process.execute(job)
-        self.done += 1
-        return result

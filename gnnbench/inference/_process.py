@@ -13,21 +13,21 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import Module
 
 from gnnbench import backends, config, datasets
 from gnnbench.backends.base import Backend
-from gnnbench.comparison.parity import judge, steps
+from gnnbench.comparison.parity import BackendParity, judge, steps
 from gnnbench.comparison.parity.judge import EVALUATION
 from gnnbench.comparison.process import Fresh
 from gnnbench.config import Run
 from gnnbench.datasets import AnyDataset, LinksDataset, TypedDataset
 from gnnbench.errors import ConfigError, UnsupportedOp
-from gnnbench.inference._record import Process
 from gnnbench.measure import clock, code, environment, memory
 from gnnbench.results import files
-from gnnbench.results.schema import MODES, Evaluation, Mode
+from gnnbench.results.schema import MODES, Binding, Evaluation, Mode, OfRun
 from gnnbench.training import layerwise, run, setup
 from gnnbench.training.batching.full import Full
 from gnnbench.training.batching.links import Links
@@ -38,12 +38,27 @@ LEAST, MOST = 3, 100  # passes
 LOGITS = "logits" + EVALUATION
 
 
-class Way(NamedTuple):
-    """How a model on its backend comes to the outputs of all nodes.
+class Process(OfRun):
+    """One process: passes of one backend, each the outputs of all nodes or graphs."""
 
-    Attributes:
-        outputs: computes them [N, C]; a folder keeps layers in files, which a call with an equal key goes on with.
-        scores: their metric on each part of the split.
+    weights: str = Field("", description="hash of the weights; empty where they are those of a seed")
+    way: str = Field("", description="how nodes are gone over")
+    prepare_s: float | None = Field(None, description="CSR, transpose and plan; once per graph")
+    warmup_s: float | None = Field(None, description="the first pass; left out of the figures unless it is alone")
+    passes_s: list[float] = Field([], description="each pass")
+    outputs: int | None = Field(None, description="rows of the outputs: nodes, or graphs")
+    peak_memory_bytes: int | None = Field(None, description="highest of the first pass")
+    memory_increase_bytes: int | None = Field(None, description="peak above the level before it")
+    scores: Evaluation | None = Field(None, description="metric of each part of the split; None without weights")
+    bindings: list[Binding] = Field([], description="which conv ran on which kernels")
+    verdict: BackendParity | None = Field(None, description="beside the reference; None where it is that itself")
+    warnings: list[str] = Field([], description="doubts about the figures")
+
+
+class Way(NamedTuple):
+    """How a model on its backend comes to the outputs [N, C] of all nodes, and to their metric on each split.
+
+    A folder keeps layers in files, which a call with an equal key goes on with.
     """
 
     outputs: Callable[[Path | None, str], Tensor]
@@ -51,24 +66,15 @@ class Way(NamedTuple):
 
 
 class Job(Fresh[Process]):
-    """Passes of one backend in a fresh process.
-
-    Attributes:
-        mode: the way to the outputs.
-        weights: file of a `state_dict`; None for the weights of the seed.
-        digest: hash of that file.
-        is_reference: leave the outputs in a file, and how far rounding moves them.
-        lowers: of the reference, also how far autocast does.
-        predictions: write the outputs to this file, in place of timing them.
-    """
+    """Passes of one backend in a fresh process."""
 
     record: ClassVar[Any] = Process
-    mode: Mode
-    weights: Path | None
-    digest: str
-    is_reference: bool = False
-    lowers: bool = False
-    predictions: Path | None = None
+    mode: Mode  # the way to the outputs
+    weights: Path | None  # file of a `state_dict`; None for the weights of the seed
+    digest: str  # hash of that file
+    is_reference: bool = False  # leave the outputs in a file, and how far rounding moves them
+    lowers: bool = False  # of the reference, also how far autocast does
+    predictions: Path | None = None  # write the outputs to this file, in place of timing them
 
     def kept(self) -> Process | None:
         """The record of an earlier process that was to do the same, by the code at hand."""
@@ -173,8 +179,7 @@ def _compare(
         if job.lowers:
             with torch.autocast(backend.device.type, torch.bfloat16):
                 snapshot.learn_autocast(_tensors(way.outputs(None, "")))
-        for parameter in model.parameters():
-            parameter.copy_(steps.jittered(parameter, 0))
+        steps.jitter_weights(model)
         snapshot.learn_rounding(_tensors(way.outputs(None, "")))
         snapshot.save(job.tensors_path)
     elif job.reference:

@@ -1,23 +1,27 @@
-"""Kinds of results: how the JSON of a kind is told, and how its results are shown everywhere.
+"""Kinds of results: how the JSON of a kind is read and told, and how its results are shown everywhere.
 
-A file's `KIND` is a schema that is a `ResultKind`, too; `OTHERS` of `bench` are alike but for their schemas. Its
-functions draw it: `table` or `tables`, and perhaps `records`, `title` with `panels` or `pictures`, `section` on a
-page, and `progress` while it is measured.
+A kind is a class that is a schema and a `ResultKind`. The functions of its file draw it: `table` or `tables`, and
+perhaps `title` with `panels` or `pictures`, `section` on a page, and `progress` while it is measured.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel, PrivateAttr, ValidationError
 
-from gnnbench import registry
+from gnnbench import __version__, registry
+from gnnbench.errors import ConfigError
 from gnnbench.report import live, tables
+from gnnbench.report.page import Section, section_of
+from gnnbench.results.schema import SCHEMA_VERSION, OfRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,25 +33,15 @@ Hear = Callable[..., None]
 
 
 class ResultKind(BaseModel):
-    """A stored result; a notebook shows its table.
+    """A stored result; a notebook shows its table."""
 
-    Attributes:
-        mark: the name in its JSON that no other kind has.
-        file: what it is called in a folder of results; empty where a user names it.
-        report: the module of the class, whose functions draw it unless the class has methods of its own.
-        frame: the field that its frame has, unless that module makes the records.
-        continues: whether the command that made it goes on with it after a stop.
-        view: what draws events in place of `progress`.
-        path: the JSON that it is kept in.
-    """
-
-    mark: ClassVar[str]
-    file: ClassVar[str] = ""
-    report: ClassVar[Any]
-    frame: ClassVar[str] = "rows"
-    continues: ClassVar[bool] = True
-    view: ClassVar[Any] = None
-    _path: Path = PrivateAttr()
+    mark: ClassVar[str]  # the name in its JSON that no other kind has
+    file: ClassVar[str] = ""  # what it is called in a folder of results; empty where a user names it
+    report: ClassVar[Any]  # the module of the class, whose functions draw it unless it has methods of its own
+    frame: ClassVar[str] = "rows"  # the field that its frame has
+    continues: ClassVar[bool] = True  # whether the command that made it goes on with it after a stop
+    view: ClassVar[Any] = None  # what draws events in place of `progress`
+    _path: Path = PrivateAttr()  # the JSON that it is kept in
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -69,21 +63,25 @@ class ResultKind(BaseModel):
         several: Callable[..., Sequence[tables.Table]] | None = getattr(self.report, "tables", None)
         return several(self) if several else [self.report.table(self)]
 
+    def section(self) -> Section:
+        """Make the section of a page about it."""
+        if make := getattr(self.report, "section", None):
+            made: Section = make(self)
+        else:
+            made = section_of(self, self.tables(), (), question="", verdict=["The table holds what was measured."])
+        status = getattr(self, "status", "ok")
+        if status != "ok" and not isinstance(self, OfRun):  # whose verdict says so
+            made = replace(made, verdict=[*made.verdict, f"Not finished when this was written: {status}."])
+        return made
+
     def records(self) -> list[dict[str, Any]]:
         """Return the rows in numbers, with the names of the JSON."""
-        own: Callable[..., list[dict[str, Any]]] | None = getattr(self.report, "records", None)
-        rows: Sequence[BaseModel] = () if own else getattr(self, self.frame)
-        return own(self) if own else [row.model_dump(exclude_none=True) for row in rows]
+        return [row.model_dump(exclude_none=True) for row in getattr(self, self.frame)]
 
     @classmethod
     @contextmanager
     def watched(cls, quiet: bool, otherwise: Hear = lambda *_: None) -> Iterator[Hear]:
-        """Draw what the function of a block is told, on a terminal or in a notebook, if there is one.
-
-        Args:
-            quiet: draw nothing.
-            otherwise: is told where nothing is drawn.
-        """
+        """Draw what the function of a block is told, on a terminal or in a notebook; if not, tell `otherwise`."""
         console = tables.console(sys.stderr)
         if quiet or not (sys.stderr.isatty() or console.is_jupyter):
             yield otherwise
@@ -114,7 +112,57 @@ class ResultKind(BaseModel):
         return "\n".join(map(tables.html, self.tables()))
 
 
-def known() -> dict[str, type[ResultKind]]:
-    """All kinds by name."""
-    modules = {name: registry.find("kinds", name) for name in registry.names("kinds")}
-    return {name: module.KIND for name, module in modules.items()} | modules["bench"].OTHERS
+def known() -> list[type[ResultKind]]:
+    """All kinds, which are all such classes with a mark."""
+    found = (each for name in registry.names("kinds") for each in vars(registry.find("kinds", name)).values())
+    kinds = dict.fromkeys(each for each in found if isinstance(each, type(ResultKind)) and hasattr(each, "mark"))
+    return [*kinds]
+
+
+def load(path: Path) -> ResultKind:
+    """Load what a verb wrote: the folder of its results or the JSON itself.
+
+    Raises:
+        ConfigError: there is no such file, it is not a result, or it is one of another schema.
+    """
+    if path.is_dir():
+        names = sorted({kind.file for kind in known()} - {""})
+        present = [path / name for name in names if (path / name).exists()]
+        if not present:
+            raise ConfigError(f"{path}: holds none of {', '.join(names)}; give the folder of a run or its JSON")
+        path = present[0]
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: is not JSON: {error}") from None
+    kind = next((each for each in known() if isinstance(raw, dict) and each.mark in raw), None)
+    if kind is None:
+        raise ConfigError(
+            f"{path}: is not a result of train, compare, infer, bench, profile, suite, tune, reproduce or sweep; "
+            "give the folder or the JSON that one of them wrote"
+        )
+    if (version := raw.get("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path}: has schema {version!r}, and gnnbench {__version__} reads schema {SCHEMA_VERSION}; "
+            f"{_remedy(raw)}"
+        )
+    try:
+        result = kind.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or kind.__name__.lower()
+        raise ConfigError(f"{path}: {key}: {first['msg'].lower()}; {_remedy(raw)}") from None
+    result._path = path
+    return result
+
+
+def _remedy(raw: dict[str, Any]) -> str:
+    """Say what to do with a file that this version cannot open, though it may have written it."""
+    environment = raw.get("environment")
+    packages = environment.get("packages") if isinstance(environment, dict) else None
+    wrote = packages.get("gnnbench") if isinstance(packages, dict) else None
+    if wrote == __version__:
+        return "it was changed since it was written: restore it, or measure again"
+    return f"open it with gnnbench {wrote or 'of the version that wrote it'}, or measure again"

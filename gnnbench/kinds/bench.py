@@ -16,6 +16,8 @@ from gnnbench.kinds.run import machine
 from gnnbench.report.page import Section, Tone, section_of
 from gnnbench.report.plots import Line, Panel, Picture
 from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ratio_cell, row_time, time_cell
+from gnnbench.results.schema import Ratio
+from gnnbench.stats import grouped
 
 GATHERED = "edges x width x 4 bytes over time, GB/s"
 PYG = "pyg"
@@ -59,13 +61,12 @@ class SampleBench(_Benchmark, draws.SampleBench):
     mark = "fanouts"
 
 
-KIND = Bench
 OTHERS = {"collate": CollateBench, "conv": LayerBench, "negatives": NegativesBench, "sample": SampleBench}
 
 
 def table(bench: Any) -> Table:
     """The table of a benchmark."""
-    return _shown(bench)[2](bench)
+    return SHOWN.get(bench.op, OP)[2](bench)
 
 
 def progress(*event: Any) -> tuple[str, Table | None]:
@@ -77,7 +78,7 @@ def progress(*event: Any) -> tuple[str, Table | None]:
 def section(record: Any) -> Section:
     """Tell whether ours is right, and how fast it is beside its peers."""
     ours = [row for row in record.rows if row.implementation == record.backend]
-    kind, question, table_of = _shown(record)
+    kind, question, table_of = SHOWN.get(record.op, OP)
     shapes = ["x".join(map(str, row.shape)) for row in ours if getattr(row, "shape", ())]
     options: dict[str, Iterable[Any]] = {
         "conv": getattr(record, "layers", ()),
@@ -97,23 +98,22 @@ def section(record: Any) -> Section:
     shown = [panel for panel in panels(record) if panel.lines] if record.op not in OTHERS else []
     caption = "Higher is faster; a point is the median."
     drawn = [Picture(f"{record.op} by {panel.x_label}", caption, panel) for panel in shown]
-    question = question.format(**vars(record))
-    return measured(record, ours, kind, question, table_of(record), words, pictures=drawn)
+    shown_as = {"kind": kind, "question": question.format(**vars(record)), "pictures": drawn}
+    return measured(record, ours, table_of(record), words, **shown_as)
 
 
 def measured(
-    record: schema.Benchmark,
-    ours: Sequence[Any],
-    kind: str,
-    question: str,
-    table: Table,
-    words: Sequence[str],
-    **others: Any,
+    record: schema.Benchmark, ours: Sequence[Any], table: Table, words: list[str], **others: Any
 ) -> Section:
     """A benchmark, of which rows in `ours` are of its backend; `gnnbench` with `words` measures it again."""
     tone, verdict = _verdict(ours, record.backend, record.rows)
-    fields = {"verdict": verdict, "tone": tone, "conditions": [INTERVALS, *table.notes], "remark": OF_GRAPH}
-    return section_of(record, [table], words, kind=kind, question=question, **fields | others)
+    fields: dict[str, Any] = {
+        "verdict": verdict,
+        "tone": tone,
+        "conditions": [INTERVALS, *table.notes],
+        "remark": OF_GRAPH,
+    }
+    return section_of(record, [table], words, **fields | others)
 
 
 def _verdict(ours: Sequence[Any], backend: str, rows: Sequence[Any]) -> tuple[Tone, list[str]]:
@@ -123,22 +123,16 @@ def _verdict(ours: Sequence[Any], backend: str, rows: Sequence[Any]) -> tuple[To
         f"{name} is wrong in {units.counted(count, 'case')} and gets no time there."
         for name, count in Counter(row.implementation for row in wrong).items()
     ]
-    bad = any(row.backend == backend for row in wrong)
-    beyond: Counter[str] = Counter()
+    every: list[Ratio] = []
     for peer in dict.fromkeys(peer for row in ours for peer in row.ratio):
         gains = [ratio for row in ours if (ratio := row.ratio.get(peer)) and peer != row.implementation]
-        if not gains:
-            continue
         faster, slower = sum(gain.low > 1 for gain in gains), sum(gain.high < 1 for gain in gains)
-        beyond.update(faster=faster, slower=slower, cases=len(gains))
-        sentences.append(
-            f"{backend} is faster than {peer} in {faster} of {units.counted(len(gains), 'case')}"
-            + (f", slower in {slower}." if slower else ".")
-        )
-    if not beyond:
-        return "bad" if bad else "plain", sentences or ["Nothing was timed beside it."]
-    good: Tone = "good" if beyond["faster"] == beyond["cases"] else "plain"
-    return "bad" if bad else good, sentences
+        beyond = f"{faster} of {units.counted(len(gains), 'case')}" + f", slower in {slower}" * bool(slower)
+        sentences += [f"{backend} is faster than {peer} in {beyond}."] * bool(gains)
+        every += gains
+    good: Tone = "good" if every and all(gain.low > 1 for gain in every) else "plain"
+    bad = any(row.backend == backend for row in wrong)
+    return "bad" if bad else good, sentences or ["Nothing was timed beside it."]
 
 
 def listed(values: Iterable[Any]) -> str:
@@ -147,20 +141,20 @@ def listed(values: Iterable[Any]) -> str:
 
 
 def _op(bench: schema.Bench) -> Table:
-    """One line per case and direction."""
     absent = ("unsupported", "unavailable")  # everywhere, so that the reason below the table is enough
     ran = {row.implementation for row in bench.rows if row.status not in absent}
     peers = [peer for peer in bench.peers if peer != bench.backend and peer in ran]
-    cases = ((case, case[bench.backend]) for case in _cases(bench))
+    cases = grouped(bench.rows, lambda row: (*row.shape, row.heads, row.width, row.direction)).values()
+    by_name = ({row.implementation: row for row in case} for case in cases)
     rows: list[Cells] = [
         {
             _across(bench): _case(ours, bench.op),
-            bench.backend: _time(ours),
+            bench.backend: row_time(ours),
             "speed" if any(row.shape for row in bench.rows) else "gathers": _speed(ours),
             "of\nceiling": f"{ours.roofline_fraction:.0%}" if ours.roofline_fraction else NOTHING,
             **{heading: cell for peer in peers for heading, cell in _beside(case[peer], ours).items()},
         }
-        for case, ours in cases
+        for case, ours in ((case, case[bench.backend]) for case in by_name)
     ]
     return Table.of(rows, title=title(bench), notes=[*_notes(bench)])
 
@@ -191,15 +185,7 @@ def panels(bench: schema.Bench) -> list[Panel]:
     ]
 
 
-def _cases(bench: schema.Bench) -> Iterator[dict[str, Row]]:
-    cases: dict[tuple[Any, ...], dict[str, Row]] = {}
-    for row in bench.rows:
-        cases.setdefault((*row.shape, row.heads, row.width, row.direction), {})[row.implementation] = row
-    yield from cases.values()
-
-
 def _across(bench: schema.Bench) -> str:
-    """Return what cases differ in."""
     return "shape" if any(row.shape for row in bench.rows) else "heads" if bench.op == "edge_softmax" else "width"
 
 
@@ -217,22 +203,15 @@ def _case(row: Row, op: str) -> str:
 
 def _beside(row: Row, ours: Row) -> Cells:
     """A peer's time and what ours gains; of our own bfloat16 what it gains, and its error."""
-    peer, name = row.implementation, ours.backend
+    peer, name, time = row.implementation, ours.backend, row_time(row)
     if row.backend != name:
-        return {peer: _time(row), f"{name} vs\n{peer}": ratio_cell(ours.ratio.get(peer))}
+        return {peer: time, f"{name} vs\n{peer}": ratio_cell(ours.ratio.get(peer))}
     error = NOTHING if row.error is None else f"{row.error:.1e}"
-    return {peer: _time(row), f"{peer}\nvs {name}": ratio_cell(row.ratio.get(ours.implementation)), "error": error}
-
-
-def _time(row: Row) -> Cell:
-    return NOTHING if row.status == "pending" else row_time(row)
+    return {peer: time, f"{peer}\nvs {name}": ratio_cell(row.ratio.get(ours.implementation)), "error": error}
 
 
 def _notes(bench: schema.Bench) -> Iterator[str]:
-    remarks: dict[tuple[str, str], list[Row]] = {}
-    for row in bench.rows:
-        if row.reason:
-            remarks.setdefault((row.implementation, row.reason), []).append(row)
+    remarks = grouped((row for row in bench.rows if row.reason), lambda row: (row.implementation, row.reason))
     for (name, reason), concerned in remarks.items():
         everywhere = len(concerned) == sum(row.implementation == name for row in bench.rows)
         where = "" if everywhere else f" ({'; '.join(_case(row, bench.op) for row in concerned)})"
@@ -266,10 +245,9 @@ def _limits(bench: schema.Bench) -> Iterator[str]:
             "it can pass 100% where tensors stay in the caches"
         )
     if size:
-        yield (
-            f"Graph: {units.count(size.nodes)} nodes, {units.count(size.edges)} edges, largest in-degree "
-            f"{units.count(size.max_degree)}, {'symmetric' if size.symmetric else 'not symmetric'}"
-        )
+        symmetry = "symmetric" if size.symmetric else "not symmetric"
+        degree = f"largest in-degree {size.max_degree:,}"
+        yield f"Graph: {size.nodes:,} nodes, {size.edges:,} edges, {degree}, {symmetry}"
 
 
 def _layers(bench: layers.LayerBench) -> Table:
@@ -278,18 +256,16 @@ def _layers(bench: layers.LayerBench) -> Table:
     several = len(widths) > 1
     heading = ["layer", *["width"] * several, "way", "forward,\npyg", f"forward,\n{bench.backend}", "speedup"]
     heading += ["step,\npyg", f"step,\n{bench.backend}", "speedup", "memory,\npyg", f"memory,\n{bench.backend}"]
-    cases: dict[tuple[str, int], dict[tuple[str, str], layers.LayerRow]] = {}
-    for row in bench.rows:
-        cases.setdefault((row.conv, row.width), {})[row.direction, row.implementation] = row
     rows = [
-        [Cell(conv), *[Cell(units.count(width))] * several, *_layer(by_name, bench.backend)]
-        for (conv, width), by_name in cases.items()
+        [Cell(conv), *[Cell(units.count(width))] * several, *_layer(case, bench.backend)]
+        for (conv, width), case in grouped(bench.rows, lambda row: (row.conv, row.width)).items()
     ]
     title = f"Layers on {bench.graph}" + (f", width {min(widths)}" if len(widths) == 1 else "")
     return Table(heading, rows, title=title, notes=[*_layer_notes(bench)], prose=(0, heading.index("way")))
 
 
-def _layer(rows: dict[tuple[str, str], layers.LayerRow], ours: str) -> Iterator[Cell]:
+def _layer(case: Sequence[layers.LayerRow], ours: str) -> Iterator[Cell]:
+    rows = {(row.direction, row.implementation): row for row in case}
     yield Cell(rows["step", ours].way or rows["forward", ours].way or "–")
     for direction in ("forward", "step"):
         yield from (row_time(rows[direction, name]) for name in (PYG, ours))
@@ -306,10 +282,8 @@ def _layer_notes(bench: layers.LayerBench) -> Iterator[str]:
         "within 1e-4 of their root mean square, or at most twice as far from results in float64 as PyG's own"
     )
     yield "Memory: above what was there before a step, which is a forward with its backward"
-    yield (
-        f"Graph: {units.count(bench.nodes)} nodes, {units.count(bench.edges)} edges; "
-        f"{units.counted(bench.threads, 'thread')}"
-    )
+    threads = units.counted(bench.threads, "thread")
+    yield f"Graph: {bench.nodes:,} nodes, {bench.edges:,} edges; {threads}"
     yield from machine(bench.environment)
 
 
@@ -317,18 +291,14 @@ def _collate(bench: collate.CollateBench) -> Table:
     """One line per batch size: our time per graph, and every peer's."""
     name = bench.backend
     peers = [peer for peer in bench.peers if peer != name]
-    sizes: dict[int, dict[str, schema.BatchRow]] = {}
-    for row in bench.rows:
-        sizes.setdefault(row.batch_size, {})[row.implementation] = row
     rows: list[Cells] = []
-    for size, by_name in sizes.items():
-        cells: dict[str, Cell | str] = {
-            "graphs in\na batch": units.count(size),
-            f"{name}\nper graph": row_time(by_name[name]),
-        }
+    for size, of_size in grouped(bench.rows, lambda row: row.batch_size).items():
+        by_name = {row.implementation: row for row in of_size}
+        ours = by_name[name]
+        cells = {"graphs in\na batch": Cell(units.count(size)), f"{name}\nper graph": row_time(ours)}
         for peer in peers:
             cells[f"{peer}\nper graph"] = row_time(by_name[peer])
-            cells[f"{name} vs\n{peer}"] = ratio_cell(by_name[name].ratio.get(peer))
+            cells[f"{name} vs\n{peer}"] = ratio_cell(ours.ratio.get(peer))
         rows.append(cells)
     notes = [
         *(f"{row.implementation}, batches of {row.batch_size}: {row.reason}" for row in bench.rows if row.reason),
@@ -344,26 +314,18 @@ def _collate(bench: collate.CollateBench) -> Table:
 
 
 def _sample(bench: draws.SampleBench) -> Table:
-    """One line per batch size, part and sampler: time of a batch, edges per second, and how peers compare."""
-    names = [
-        {"seeds in\na batch": units.count(row.batch_size), "part": row.part, "sampler": row.implementation}
-        for row in bench.rows
-    ]
+    columns = {"seeds in\na batch": "batch_size", "part": "part", "sampler": "implementation"}
     notes = [
         "Checked before: every edge of ours is one of the graph, and none comes twice. Speedups of sampling are "
         "of the time for an edge, as DGL samples nodes again that were sampled before",
         f"Fanouts {', '.join(map(str, bench.fanouts))}; {units.counted(bench.threads, 'thread')}; "
         f"{units.count(bench.nodes)} nodes, {units.count(bench.edges)} edges, {bench.features} features",
     ]
-    title, edges = f"Sampled neighbourhoods of {bench.graph}", [row.edges for row in bench.rows]
-    return _by_row(bench, title, names, "edges", edges, notes)
+    return _by_row(bench, f"Sampled neighbourhoods of {bench.graph}", columns, "edges", "edges", notes)
 
 
 def _negatives(bench: draws.NegativesBench) -> Table:
-    """One line per batch size and implementation: time of a batch, pairs per second, and how peers compare."""
-    names = [
-        {"pairs in\na batch": units.count(row.batch_size), "drawn by": row.implementation} for row in bench.rows
-    ]
+    columns = {"pairs in\na batch": "batch_size", "drawn by": "implementation"}
     possible = bench.nodes**2 - bench.excluded
     notes = [
         "Checked before: a batch has its number of pairs, none of them an edge or a self-loop",
@@ -371,40 +333,32 @@ def _negatives(bench: draws.NegativesBench) -> Table:
         f"{units.count(bench.nodes)} nodes, {units.count(bench.edges)} edges, {possible / bench.nodes**2:.4%} of "
         f"all pairs can be drawn; {units.counted(bench.threads, 'thread')}",
     ]
-    pairs = [row.batch_size for row in bench.rows]
-    return _by_row(bench, f"Negatives of {bench.graph}", names, "pairs", pairs, notes)
+    return _by_row(bench, f"Negatives of {bench.graph}", columns, "pairs", "batch_size", notes)
 
 
 def _by_row(
-    bench: schema.BatchBench,
-    title: str,
-    names: Iterable[dict[str, str]],
-    members: str,
-    sizes: Iterable[float | None],
-    notes: Sequence[str],
+    bench: schema.BatchBench, title: str, columns: dict[str, str], members: str, size: str, notes: Sequence[str]
 ) -> Table:
-    """One line per row: its names, the time of a batch of so many `members`, their rate, and how peers compare.
+    """One line per row: fields by heading, the time of a batch, its `members` a second, and how peers compare.
 
-    Where a size is not known, the row's time is that of a whole batch, otherwise that of a member.
+    Where the field `size` has the number of members, the time of the row is that of one, otherwise of a batch.
     """
     rows: list[Cells] = []
-    for row, named, size in zip(bench.rows, names, sizes, strict=True):
+    for row in bench.rows:
+        names = {heading: getattr(row, name) for heading, name in columns.items()}
         time, rate = row_time(row), "–"
-        if row.time_s and size:
-            time = time_cell(row.time_s, size)
+        if row.time_s and (number := getattr(row, size)):
+            time = time_cell(row.time_s, number)
             rate = f"{1e-6 / row.time_s.median:.3g} M"
         speedups = {f"speedup\nvs {peer}": ratio_cell(row.ratio.get(peer)) for peer in bench.peers}
-        rows.append({**named, "time of\na batch": time, f"{members}\na second": rate, **speedups})
+        rows.append({**names, "time of\na batch": time, f"{members}\na second": rate, **speedups})
     reasons = dict.fromkeys(f"{row.implementation}: {row.reason}" for row in bench.rows if row.reason)
     return Table.of(rows, title=title, notes=[*reasons, *notes, *machine(bench.environment)])
 
 
-def _shown(bench: Any) -> tuple[str, str, Callable[[Any], Table]]:
-    """The kind of its page, its question, and what makes its table."""
-    return SHOWN.get(bench.op, ("Op", "Is {op} on {backend} right, and how fast is it beside its peers?", _op))
-
-
-SHOWN: dict[str, tuple[str, str, Callable[[Any], Table]]] = {  # of all but single ops
+Shown = tuple[str, str, Callable[[Any], Table]]  # the kind of a page, its question, and what makes its table
+OP: Shown = ("Op", "Is {op} on {backend} right, and how fast is it beside its peers?", _op)
+SHOWN: dict[str, Shown] = {  # of all but single ops
     "collate": ("Batches", "How long does it take to put graphs together into a batch, per graph?", _collate),
     "sample": ("Samples", "How long does it take to draw a neighbourhood and to gather its features?", _sample),
     "negatives": ("Negatives", "How long does it take to draw pairs of nodes that are no edges?", _negatives),

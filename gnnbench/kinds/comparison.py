@@ -7,21 +7,21 @@ from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gnnbench import units
+from gnnbench import comparison, units
 from gnnbench.comparison import record as schema
 from gnnbench.comparison.record import FASTEST, LOADER, PEER, Row, Speedup
 from gnnbench.kinds import ResultKind
-from gnnbench.kinds.run import circumstances, kernels, strip, title, used
+from gnnbench.kinds.run import circumstances, kernels, over_repeats, strip, title, used
 from gnnbench.report.page import Grid, Section, Tone, section_of
 from gnnbench.report.plots import Picture, Strip, Strips, curves, sizes, stacks
-from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ended, ratio_cell, time_cell
+from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ended, prepare_cell, ratio_cell, time_cell
 from gnnbench.results import files
 
 if TYPE_CHECKING:
-    from gnnbench.comparison import Progress
-    from gnnbench.comparison.parity import BackendParity, Parity, TensorError
-    from gnnbench.inference._record import Inference
-    from gnnbench.inference._record import Row as Inferred
+    from gnnbench.comparison.parity import Parity, TensorError
+    from gnnbench.comparison.turns import Progress
+    from gnnbench.inference import Inference
+    from gnnbench.inference import Row as Inferred
     from gnnbench.results.schema import Result, Summary
 
     Rounds = Mapping[str, Sequence[Result]]
@@ -37,21 +37,28 @@ class Comparison(ResultKind, schema.Comparison):
     mark = "parity"
     file = files.COMPARISON
 
+    def results(self) -> Rounds:
+        """The results of its rounds by backend, where they lie beside its JSON."""
+        names = [row.backend for row in self.rows if row.epoch_s and not {"/", "\\"} & {*row.backend}]
+        found = {name: comparison.stored(self.path.parent, name)[: self.rounds] for name in names}
+        return {name: results for name, results in found.items() if results}
 
-KIND = Comparison
+    def records(self) -> list[dict[str, Any]]:
+        """Every row in numbers, with the names of the JSON."""
+        return [{**row, "dataset": self.dataset} for row in super().records()]
 
 
-def table(comparison: schema.Comparison) -> Table:
+def table(record: schema.Comparison) -> Table:
     """Backends side by side, with parity, reasons, rewrites, conditions and warnings below."""
     return Table.of(
-        _rows(comparison),
-        title=f"{title(comparison.config, comparison.dataset)}: {_size(comparison)}",
-        notes=[*parity(comparison.parity), *held(comparison), *reasons(comparison), *_conditions(comparison)],
+        _rows(record),
+        title=f"{title(record.config, record.dataset)}: {_size(record)}",
+        notes=[*parity(record.parity), *held(record), *reasons(record), *_conditions(record)],
     )
 
 
-def section(record: schema.Comparison, rounds: Rounds | None = None) -> Section:
-    """Tell which backend is fastest; `rounds` are the results behind it, by backend, where they are known."""
+def section(record: Comparison) -> Section:
+    """Tell which backend is fastest."""
     winner, first = (fastest(record.rows, attrgetter("epoch_s"), besides) for besides in ("pyg", ""))
     tone, verdict = _verdict(record, winner)
     if record.against and record.against.regressed:
@@ -63,13 +70,12 @@ def section(record: schema.Comparison, rounds: Rounds | None = None) -> Section:
         record,
         [shown],
         ["compare", "run.yaml", "--backends", ",".join(names), "--rounds", str(record.rounds)],
-        kind="Comparison",
         title=title(record.config, record.dataset),
         question=QUESTION,
         verdict=verdict,
         tone=tone,
         grids=[Grid(shown, marked=[names.index(first.backend)] if first else [])],
-        pictures=[*_pictures(record, rounds or {})],
+        pictures=[*_pictures(record, record.results())],
         details=[*_tensors(record)],
         conditions=[*_measured(record), *_conditions(record)],
     )
@@ -82,70 +88,58 @@ def progress(event: Progress) -> tuple[str, Table]:
     return "\n".join(lines) + f" ({event.done + 1} of {event.total})", now
 
 
-def records(comparison: schema.Comparison) -> list[dict[str, Any]]:
-    """Every row of a comparison in numbers, with the names of its JSON."""
-    return [{**row.model_dump(exclude_none=True), "dataset": comparison.dataset} for row in comparison.rows]
-
-
-def held(comparison: schema.Comparison) -> Iterator[str]:
+def held(record: schema.Comparison) -> Iterator[str]:
     """Every backend beside the baseline, if the comparison was held against one."""
-    if (against := comparison.against) is None:
+    if (against := record.against) is None:
         return
     of = f"baseline {against.name}" + f" ({against.revision})" * bool(against.revision)
     for change in against.changes:
-        if change.slowdown is None:
+        slowdown, pyg = change.slowdown, change.beside_pyg
+        if slowdown is None:
             yield f"Regression: {change.backend} did not run to its end, as it did in {of}"
             continue
-        slowdown = change.slowdown
         ends = [units.interval(units.ratio, slowdown.low, slowdown.high, "95% interval {}") or "no interval"]
-        if change.beside_pyg:
-            low, high = change.beside_pyg.low, change.beside_pyg.high
-            interval = units.interval(units.ratio, low, high, ", {}")
-            ends.append(f"over pyg {units.ratio(change.beside_pyg.ratio)}{interval}")
-        slower = "slower" if change.regressed else "not slower"
-        verdict = f"{slower} by more than {100 * against.limit:.3g}% beyond doubt"
+        if pyg:
+            interval = units.interval(units.ratio, pyg.low, pyg.high, ", {}")
+            ends.append(f"over pyg {units.ratio(pyg.ratio)}{interval}")
+        verdict = f"{'not ' * (not change.regressed)}slower by more than {100 * against.limit:.3g}% beyond doubt"
         start = "Regression: " * change.regressed + f"{change.backend}: an epoch takes"
-        yield f"{start} {units.ratio(change.slowdown.ratio)} that of {of} ({'; '.join(ends)}): {verdict}"
+        yield f"{start} {units.ratio(slowdown.ratio)} that of {of} ({'; '.join(ends)}): {verdict}"
 
 
-def reasons(comparison: schema.Comparison | Inference) -> Iterator[str]:
+def reasons(record: schema.Comparison | Inference) -> Iterator[str]:
     """Tell why rows have no figures."""
-    for row in comparison.rows:
+    for row in record.rows:
         if row.reason:
             name = row.backend.partition(":")[0]
             yield f"{row.backend}: {row.reason.removeprefix(f'backend {name!r} is unavailable: ')}"
 
 
-def _conditions(comparison: schema.Comparison) -> Iterator[str]:
-    yield from parts(comparison)
-    for row in comparison.rows:
+def _conditions(record: schema.Comparison) -> Iterator[str]:
+    for row in record.rows:
+        if told := [f"{part} {units.seconds(time.median)}" for part, time in row.parts_s.items()]:
+            yield f"{row.backend}, within load and forward: {', '.join(told)}"
+    for row in record.rows:
         yield from kernels(row.bindings, row.backend)
         yield from used(row.choices, row.tuning_s, row.backend)
-    yield from circumstances(comparison)
+    yield from circumstances(record)
 
 
-def _measured(comparison: schema.Comparison) -> Iterator[str]:
+def _measured(record: schema.Comparison) -> Iterator[str]:
     """How a page says that it was measured, beside what is part of its verdict."""
-    warmup = comparison.config.get("measure", {}).get("warmup")
+    warmup = record.config.get("measure", {}).get("warmup")
     without = f", without the first {units.counted(warmup, 'epoch')} of each" if warmup else ""
     yield (
-        f"Every backend ran {_size(comparison)}, each round in a fresh process, rounds of different backends in "
+        f"Every backend ran {_size(record)}, each round in a fresh process, rounds of different backends in "
         f"turn. Times are medians over all rounds{without}; ranges are 95% bootstrap intervals. Evaluation is "
         "never timed"
     )
-    yield from list(parity(comparison.parity))[bool(comparison.parity.ok) :]  # whose first is part of the verdict
-    yield from held(comparison)
+    yield from list(parity(record.parity))[bool(record.parity.ok) :]  # whose first is part of the verdict
+    yield from held(record)
 
 
-def _size(comparison: schema.Comparison) -> str:
-    return f"{units.counted(comparison.rounds, 'round')} of {units.counted(comparison.epochs, 'epoch')}"
-
-
-def parts(comparison: schema.Comparison) -> Iterator[str]:
-    """Tell the medians of what load and forward consist of, where that is told apart."""
-    for row in comparison.rows:
-        if told := [f"{part} {units.seconds(time.median)}" for part, time in row.parts_s.items()]:
-            yield f"{row.backend}, within load and forward: {', '.join(told)}"
+def _size(record: schema.Comparison) -> str:
+    return f"{units.counted(record.rounds, 'round')} of {units.counted(record.epochs, 'epoch')}"
 
 
 def parity(parity: Parity, compared: str = "logits and every gradient") -> Iterator[str]:
@@ -158,8 +152,12 @@ def parity(parity: Parity, compared: str = "logits and every gradient") -> Itera
     if parity.ok:
         known = ((name, verdict.rel_rms) for name, verdict in checked.items() if verdict.rel_rms is not None)
         errors = ", ".join(f"{name} {units.power(size)}" for name, size in known)
-        own = {name: verdict for name, verdict in checked.items() if verdict.tolerance != parity.tolerance}
-        tolerances = {name: _tolerance(verdict, parity) for name, verdict in own.items()}
+        moved = f"times what autocast moves {parity.reference}"
+        tolerances = {
+            name: units.power(own.tolerance) + f" or {own.autocasts:g} {moved}" * bool(own.autocasts)
+            for name, own in checked.items()
+            if own.tolerance != parity.tolerance
+        }
         within = f"{compared} within {units.power(parity.tolerance)} of {parity.reference}"
         within += "".join(f"; {names} within {size}" for size, names in _by_value(tolerances))
         yield f"Parity: green, {within}" + f" (largest relative error: {errors})" * bool(errors)
@@ -174,38 +172,25 @@ def parity(parity: Parity, compared: str = "logits and every gradient") -> Itera
         yield f"Not checked: {'; '.join(unchecked)}"
 
 
-def _tolerance(verdict: BackendParity, parity: Parity) -> str:
-    """That of a backend that has its own."""
-    times = f" or {verdict.autocasts:g} times what autocast moves {parity.reference}"
-    return units.power(verdict.tolerance) + (times if verdict.autocasts else "")
-
-
 def _by_value(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Every text, once, and the names that have it."""
     for text in dict.fromkeys(texts.values()):
         yield text, ", ".join(name for name, own in texts.items() if own == text)
 
 
-def _baselines(comparison: schema.Comparison) -> Iterator[str]:
-    """Yield baselines: pyg, dgl and PyG's own loader where they are rows, and another of PyG's that is faster."""
-    yield "pyg"
-    if any(row.backend == PEER for row in comparison.rows):
-        yield PEER
-    if any(row.backend == LOADER for row in comparison.rows):
-        yield LOADER
-    ratios = (row.speedup[FASTEST] for row in comparison.rows)
-    fastest = next((ratio.baseline for ratio in ratios if ratio), None)
-    if fastest not in ("pyg", LOADER):
-        yield FASTEST if fastest is None else fastest
+def _baselines(record: schema.Comparison) -> list[str]:
+    """List baselines: pyg, dgl and PyG's own loader where they are rows, and another of PyG's that is faster."""
+    names = ["pyg", *(row.backend for row in record.rows if row.backend in (PEER, LOADER))]
+    ratios = (row.speedup[FASTEST] for row in record.rows)
+    fastest = next((ratio.baseline for ratio in ratios if ratio), FASTEST)
+    return names if fastest in ("pyg", LOADER) else [*names, fastest]
 
 
-def _rows(comparison: schema.Comparison) -> Iterator[Cells]:
-    """Every backend by heading; those that did not run have a word in place of their epoch."""
-    metric = next((row.metrics.name for row in comparison.rows if row.metrics), "metric")
-    phases = [*["load"] * any(row.load_s for row in comparison.rows), "forward", "backward"]
-    baselines = [*_baselines(comparison)]
-    counted = any(row.energy_j is not None for row in comparison.rows)
-    for row in comparison.rows:
+def _rows(record: schema.Comparison) -> Iterator[Cells]:
+    metric = next((row.metrics.name for row in record.rows if row.metrics), "metric")
+    phases = [*["load"] * any(row.load_s for row in record.rows), "forward", "backward"]
+    baselines, counted = _baselines(record), any(row.energy_j is not None for row in record.rows)
+    for row in record.rows:
         summaries = {phase: getattr(row, f"{phase}_s") for phase in phases}
         energy = NOTHING if row.energy_j is None else f"{row.energy_j:.3g} J"
         test = row.metrics.test if row.metrics else None
@@ -213,10 +198,9 @@ def _rows(comparison: schema.Comparison) -> Iterator[Cells]:
             "backend": backend_cell(row),
             **{phase: units.seconds(time.median) if time else NOTHING for phase, time in summaries.items()},
             "epoch": time_cell(row.epoch_s) if row.epoch_s else ended(row.status),
-            **speedup_cells(row, baselines),
-            "peak\nmemory": peak_cell(row),
+            **beside_pyg(row, baselines),
             **({"energy": energy} if counted else {}),
-            "prepare,\npaid in": _preparation(row),
+            "prepare,\npaid in": prepare_cell(row.prepare_s, row.break_even_epochs),
             f"test\n{metric}": NOTHING if test is None else f"{test:.4f}",
         }
 
@@ -227,29 +211,16 @@ def backend_cell(row: Row | Inferred) -> Cell:
     return Cell(name, options.replace(":", " "))
 
 
-def speedup_cells(row: Row | Inferred, baselines: Sequence[str]) -> dict[str, Cell]:
-    """By heading a speedup above its interval, or that the backend is the baseline itself."""
+def beside_pyg(row: Row | Inferred, baselines: Sequence[str]) -> dict[str, Cell]:
+    """By heading speedups above their intervals, and peak memory above its share of pyg's."""
     speedups = {f"speedup vs\n{NAMES.get(each, each)}": row.speedup.get(each) for each in baselines}
-    return {
+    cells = {
         heading: Cell("1x", "baseline") if each and each.baseline == row.backend else ratio_cell(each)
         for heading, each in speedups.items()
     }
-
-
-def peak_cell(row: Row | Inferred) -> Cell:
-    """Peak memory above its share of pyg's."""
-    if row.peak_memory_bytes is None:
-        return NOTHING
-    of_pyg = "" if row.memory_ratio is None or row.backend == "pyg" else f"{units.ratio(row.memory_ratio)} pyg"
-    return Cell(units.size(row.peak_memory_bytes), of_pyg)
-
-
-def _preparation(row: Row) -> Cell:
-    if row.prepare_s is None:
-        return NOTHING
-    known = row.break_even_epochs is not None and row.backend != "pyg"
-    paid = units.counted(row.break_even_epochs or 0, "epoch") if known else ""
-    return Cell(units.seconds(row.prepare_s), paid)
+    of_pyg = f"{units.ratio(row.memory_ratio)} pyg" if row.memory_ratio and row.backend != "pyg" else ""
+    peak = row.peak_memory_bytes
+    return cells | {"peak\nmemory": NOTHING if peak is None else Cell(units.size(peak), of_pyg)}
 
 
 def fastest(rows: Sequence[R], time: Callable[[R], Summary | None], besides: str = "") -> R | None:
@@ -283,7 +254,6 @@ def against_others(row: Row | Inferred | None, does: str) -> tuple[Tone, list[st
 
 
 def _faster(backend: str, does: str, speedup: Speedup) -> str:
-    """Return a sentence on how much faster a backend trains or infers than the baseline of a speedup."""
     interval = units.interval(units.ratio, speedup.low, speedup.high, "95% interval {}") or "no interval"
     if speedup.low <= 1 <= speedup.high:
         return f"{backend} and {speedup.baseline} take the same time as far as can be told ({interval})."
@@ -298,22 +268,17 @@ def _tensors(record: schema.Comparison) -> Iterator[Grid]:
     judged = {name: verdict for name, verdict in record.parity.backends.items() if verdict.tensors}
     if not judged:
         return
-    rows = []
-    for tensor in dict.fromkeys(tensor for verdict in judged.values() for tensor in verdict.tensors):
-        errors = (verdict.tensors.get(tensor) for verdict in judged.values())
-        rows.append([Cell(tensor), *(_error(error) if error else NOTHING for error in errors)])
+    tensors = dict.fromkeys(tensor for verdict in judged.values() for tensor in verdict.tensors)
+    rows = [[Cell(each), *(_error(verdict.tensors.get(each)) for verdict in judged.values())] for each in tensors]
     title = f"Parity, tensor by tensor: relative error against {record.parity.reference}, and of the worst row"
     yield Grid(Table(["tensor", *judged], rows, title=title))
 
 
-def _error(error: TensorError) -> Cell:
-    rms, worst = error.rel_rms, error.worst_row
-    size = "–" if rms is None else _power(rms)
-    return Cell(size, error.problem or ("" if worst is None else f"worst row {_power(worst)}"))
-
-
-def _power(value: float) -> str:
-    return units.power(value) if value else "0"
+def _error(error: TensorError | None) -> Cell:
+    if error is None:
+        return NOTHING
+    worst, size = error.worst_row, "–" if error.rel_rms is None else units.power(error.rel_rms)
+    return Cell(size, error.problem or ("" if worst is None else f"worst row {units.power(worst)}"))
 
 
 def _pictures(record: schema.Comparison, rounds: Rounds) -> Iterator[Picture]:
@@ -328,18 +293,12 @@ def _pictures(record: schema.Comparison, rounds: Rounds) -> Iterator[Picture]:
         yield Picture("Peak memory", highest, sizes(memory))
     metric = next((row.metrics.name for row in timed if row.metrics), "metric")
     last = {name: results[-1] for name, results in rounds.items()}
-    quality = {
-        name: [(float(one.epoch), one.val) for one in result.evaluations if one.val is not None]
-        for name, result in last.items()
-    }
-    losses = {name: [(float(each.epoch), each.loss) for each in result.samples] for name, result in last.items()}
-    for lines, what, label in (
-        (quality, f"Validation {metric}", f"validation {metric}"),
-        (losses, "Training loss", "loss"),
-    ):
+    quality = {name: over_repeats(each.evaluations, attrgetter("val")) for name, each in last.items()}
+    losses = {name: over_repeats(each.samples, attrgetter("loss")) for name, each in last.items()}
+    for lines, what in ((quality, f"validation {metric}"), (losses, "training loss")):
         if any(len(points) > 1 for points in lines.values()):
-            drawn = curves({name: points for name, points in lines.items() if points}, label)
-            yield Picture(f"{what} over epochs", "The last round of every backend.", drawn)
+            drawn = curves({name: points for name, points in lines.items() if points}, what)
+            yield Picture(f"{what.capitalize()} over epochs", "The last round of every backend.", drawn)
 
 
 def _epochs(timed: Sequence[Row], rounds: Rounds) -> Picture:

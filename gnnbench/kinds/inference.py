@@ -6,29 +6,21 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from gnnbench import inference as schema
 from gnnbench import units
 from gnnbench.comparison.record import FASTEST, PEER
-from gnnbench.inference import _record as schema
 from gnnbench.kinds import ResultKind
-from gnnbench.kinds.comparison import (
-    against_others,
-    backend_cell,
-    fastest,
-    parity,
-    peak_cell,
-    reasons,
-    speedup_cells,
-)
+from gnnbench.kinds.comparison import against_others, backend_cell, beside_pyg, fastest, parity, reasons
 from gnnbench.kinds.run import circumstances, kernels
 from gnnbench.kinds.run import title as of_model
-from gnnbench.report.page import Section, Tone, section_of
+from gnnbench.report.page import Section, section_of
 from gnnbench.report.plots import Picture, Strip, Strips, sizes
-from gnnbench.report.tables import NOTHING, Cells, Table, ended, time_cell
+from gnnbench.report.tables import NOTHING, Cells, Table, ended, prepare_cell, time_cell
 from gnnbench.results import files
 from gnnbench.results.schema import MODES
 
 if TYPE_CHECKING:
-    from gnnbench.comparison import Progress
+    from gnnbench.comparison.turns import Progress
 
 
 class Inference(ResultKind, schema.Inference):
@@ -36,9 +28,6 @@ class Inference(ResultKind, schema.Inference):
 
     mark = "checkpoint"
     file = files.INFERENCE
-
-
-KIND = Inference
 
 
 def table(record: schema.Inference) -> Table:
@@ -54,13 +43,20 @@ def title(record: schema.Inference) -> str:
 
 def section(record: schema.Inference) -> Section:
     """Tell which backend infers fastest."""
-    tone, verdict = _verdict(record)
-    shown = table(record)
+    shown, checked = table(record), f"{next(parity(record.agreement, 'outputs'))}."
+    best = fastest(record.rows, attrgetter("pass_s"), besides="pyg")
+    tone, verdict = against_others(best, "infers")
+    verdict += [checked] * bool(best)
+    if record.agreement.ok is False:
+        tone, verdict = "bad", [checked]
+    words = ["infer", "run.yaml", "--mode", record.mode]
+    words += ["--backends", ",".join(row.backend for row in record.rows), "--rounds", str(record.rounds)]
+    words += ["--checkpoint", record.checkpoint] * bool(record.checkpoint)
+    words += ["--out", record.predictions.path] if record.predictions else []
     return section_of(
         record,
         [shown],
-        _command(record),
-        kind="Inference",
+        words,
         question="Which backend comes to the outputs fastest, and are they PyG's?",
         verdict=verdict,
         tone=tone,
@@ -78,13 +74,6 @@ def progress(event: Progress) -> tuple[str, Table]:
     """The table as far as it is known, and the process that runs now."""
     now = table(event.record)
     return f"{now.title}\n{event.stage}, {event.backend} ({event.done + 1} of {event.total})", now
-
-
-def _command(record: schema.Inference) -> list[str]:
-    words = ["infer", "run.yaml", "--mode", record.mode]
-    words += ["--backends", ",".join(row.backend for row in record.rows), "--rounds", str(record.rounds)]
-    words += ["--checkpoint", record.checkpoint] if record.checkpoint else []
-    return words + (["--out", record.predictions.path] if record.predictions else [])
 
 
 def _notes(record: schema.Inference) -> Iterator[str]:
@@ -105,7 +94,6 @@ def _notes(record: schema.Inference) -> Iterator[str]:
 
 
 def _rows(record: schema.Inference) -> Iterator[Cells]:
-    """Every backend by heading; those that did not run have a word in place of their pass."""
     facts, of_fastest = record.dataset_facts, [row.speedup.get(FASTEST) for row in record.rows]
     baselines = ["pyg", *[PEER] * any(row.backend == PEER for row in record.rows)]
     baselines += [FASTEST] * any(each is not None and each.baseline != "pyg" for each in of_fastest)
@@ -116,28 +104,19 @@ def _rows(record: schema.Inference) -> Iterator[Cells]:
         yield {
             "backend": backend_cell(row),
             "pass": time_cell(row.pass_s) if row.pass_s else ended(row.status),
-            f"{outputs}/s": units.count(round(row.outputs_per_s or 0)) if row.pass_s else NOTHING,
-            **speedup_cells(row, baselines),
-            "peak\nmemory": peak_cell(row),
-            "prepare": NOTHING if row.prepare_s is None else units.seconds(row.prepare_s),
+            f"{outputs}/s": round(row.outputs_per_s or 0) if row.pass_s else NOTHING,
+            **beside_pyg(row, baselines),
+            "prepare": prepare_cell(row.prepare_s, None),
             **(tested if record.checkpoint else {}),
         }
 
 
-def _verdict(record: schema.Inference) -> tuple[Tone, list[str]]:
-    checked = f"{next(parity(record.agreement, 'outputs'))}."
-    if record.agreement.ok is False:
-        return "bad", [checked]
-    best = fastest(record.rows, attrgetter("pass_s"), besides="pyg")
-    tone, told = against_others(best, "infers")
-    return tone, [*told, checked] if best else told
-
-
 def _pictures(record: schema.Inference) -> Iterator[Picture]:
-    timed = [Strip(row.backend, row.round_pass_s, [], row.pass_s) for row in record.rows if row.pass_s]
+    timed = [row for row in record.rows if row.pass_s]
     if not timed:
         return
     dots = "A dot is the median pass of a round; the line is the median of all, the band its 95% interval."
-    yield Picture("The median pass of every round", dots, Strips(timed, "pass"))
-    memory = {row.backend: row.peak_memory_bytes for row in record.rows if row.pass_s and row.peak_memory_bytes}
+    strips = [Strip(row.backend, row.round_pass_s, [], row.pass_s) for row in timed if row.pass_s]
+    yield Picture("The median pass of every round", dots, Strips(strips, "pass"))
+    memory = {row.backend: row.peak_memory_bytes for row in timed if row.peak_memory_bytes}
     yield Picture("Memory", "The highest of a pass.", sizes(memory))

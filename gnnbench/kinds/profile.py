@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from gnnbench import profiling, units
 from gnnbench.kinds import ResultKind, run
@@ -10,10 +11,10 @@ from gnnbench.profiling import Op
 from gnnbench.report.page import Section, section_of
 from gnnbench.report.plots import Line, Panel, Picture, stacks
 from gnnbench.report.tables import Table, ended
+from gnnbench.stats import grouped
 
 ROWS = 20
 MARKS = 10  # epochs named in a picture, beyond which some are left out
-PARTS = "Means of the profiled epochs."
 TENSORS = "Tensors that PyTorch holds; on a CPU only those made since the profiler began."
 PHASES = ("load", "forward", "backward", "optimizer", "")
 OF_LAYERS = ("forward", "backward")
@@ -26,9 +27,6 @@ class Profile(ResultKind, profiling.Profile):
     file = "profile.json"
     frame = "ops"
     view = run.TrainView
-
-
-KIND = Profile
 
 
 def tables(profile: profiling.Profile) -> list[Table]:
@@ -47,7 +45,6 @@ def section(profile: profiling.Profile) -> Section:
         profile,
         tables(profile),
         ["profile", "run.yaml", "--epochs", str(profile.epochs)],
-        kind="Profile",
         question="Where does the time of an epoch go?",
         verdict=_verdict(profile),
         tone="plain" if profile.status == "ok" else "bad",
@@ -60,7 +57,7 @@ def title(profile: profiling.Profile) -> str:
     return f"{run.title(profile.config, profile.dataset, profile.backend)}: where an epoch goes"
 
 
-def cost(profile: profiling.Profile) -> str:
+def _cost(profile: profiling.Profile) -> str:
     """Say in a sentence what the profiler costs; empty where nothing ran."""
     if profile.epoch_s is None or profile.timed_epoch_s is None or profile.slowdown is None:
         return ""
@@ -68,14 +65,6 @@ def cost(profile: profiling.Profile) -> str:
         f"A profiled epoch takes {units.seconds(profile.epoch_s)}, {units.ratio(profile.slowdown)} the "
         f"{units.seconds(profile.timed_epoch_s)} of one without the profiler, both measured in this run"
     )
-
-
-def phases(profile: profiling.Profile) -> dict[str, float]:
-    """Seconds of an epoch by phase."""
-    names = dict.fromkeys(PHASES, 0.0)
-    for op in profile.ops:
-        names[op.phase] += _seconds(profile, op)
-    return {name or "between": seconds for name, seconds in names.items() if seconds}
 
 
 def panels(profile: profiling.Profile) -> list[Panel]:
@@ -94,8 +83,7 @@ def _layers(profile: profiling.Profile) -> Table:
     """One line per layer, in the order in which they run."""
     running = sorted(profile.ops, key=lambda op: (PHASES.index(op.phase), op.layer))
     rows = []
-    for layer in dict.fromkeys(op.layer for op in running):
-        ops = [op for op in profile.ops if op.layer == layer]
+    for layer, ops in grouped(running, attrgetter("layer")).items():
         parts = {part: sum(_seconds(profile, op) for op in ops if op.phase == part) for part in OF_LAYERS}
         rows.append(
             {
@@ -124,7 +112,7 @@ def _seconds(profile: profiling.Profile, op: Op) -> float:
 
 
 def _notes(profile: profiling.Profile) -> Iterator[str]:
-    if told := cost(profile):
+    if told := _cost(profile):
         slower = profile.slowdown is None or profile.slowdown >= 1
         why = (
             "ops that are called often look slower than they are, and these times are no benchmark"
@@ -153,20 +141,20 @@ def _notes(profile: profiling.Profile) -> Iterator[str]:
 def _verdict(profile: profiling.Profile) -> list[str]:
     if not profile.ops:
         return [f"The run ended as {ended(profile.status)}: {profile.reason}."]
-    layers: dict[str, float] = {}
-    for op in profile.ops:
-        layers[op.layer] = layers.get(op.layer, 0.0) + op.share
+    layers = {name: sum(op.share for op in ops) for name, ops in grouped(profile.ops, attrgetter("layer")).items()}
     layer, first = max(layers, key=lambda name: layers[name]), profile.ops[0]
     where = f" of {first.layer}" * bool(first.layer)
     return [
         f"{layer or 'What lies between phases'} takes {layers[layer]:.0%} of an epoch, more than any other layer; "
         f"of all ops {first.op}{where} takes most, {first.share:.0%}.",
-        f"{cost(profile)}.",
+        f"{_cost(profile)}.",
     ]
 
 
 def _pictures(profile: profiling.Profile) -> Iterator[Picture]:
-    if profile.ops:
-        yield Picture("What an epoch is made of", PARTS, stacks({profile.backend: phases(profile)}))
+    phases = {phase: sum(_seconds(profile, op) for op in profile.ops if op.phase == phase) for phase in PHASES}
+    if parts := {phase or "between": seconds for phase, seconds in phases.items() if seconds}:
+        of_epochs = "Means of the profiled epochs."
+        yield Picture("What an epoch is made of", of_epochs, stacks({profile.backend: parts}))
     for panel in panels(profile):
         yield Picture("Memory over time", TENSORS, panel)

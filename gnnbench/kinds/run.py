@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnbench import units
 from gnnbench.kinds import ResultKind
 from gnnbench.measure import clock
-from gnnbench.report.live import V, View
+from gnnbench.report.live import View
 from gnnbench.report.page import Grid, Section, Tone, section_of
 from gnnbench.report.plots import Picture, Strip, Strips, curves, stacks
-from gnnbench.report.tables import Cell, Table, ended, facts, time_cell
+from gnnbench.report.tables import Cells, Table, ended, facts, time_cell
 from gnnbench.results import files
 from gnnbench.results.schema import PARTS, Binding, ChoiceRecord, DatasetFacts, Evaluation, Result, Sample, Summary
+from gnnbench.stats import grouped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from gnnbench.ops.kernels import Choice
     from gnnbench.training.run import Event
+    from gnnbench.tuning.search import Request
 
 T = TypeVar("T", Sample, Evaluation)
 
@@ -45,44 +45,36 @@ REWRITES = {
 
 
 class TrainView(View):
-    """The latest epochs; the seconds that epochs took decide when to redraw."""
+    """The latest epochs, redrawn a few times a second at most; within an epoch its clock is stopped meanwhile."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._rows: deque[dict[str, Cell]] = deque(maxlen=SHOWN_EPOCHS)
-        self._undrawn_s = REDRAW_S
-        self._drawn_at = 0.0
+    _drawn_at = 0.0
 
-    def __enter__(self: V) -> V:
+    def __enter__(self) -> Any:
         self.say("loading the dataset")
         return self
 
     def __call__(self, event: Event) -> None:
-        """Show what just happened."""
-        result = event.result
+        result, now = event.result, clock.cpu()
         if event.kind == "message":
             self.say(event.message)
         elif event.kind == "dataset_loaded":
             self.say(result.dataset, *graph(result.dataset_facts))
         elif event.kind == "prepared" and result.prepare_s is not None:
             self.say(f"prepared for {result.backend} in {units.seconds(result.prepare_s)}")
-        elif event.kind == "step":
-            if clock.cpu() - self._drawn_at >= STEP_REDRAW_S:
-                self._draw(result, f", step {event.steps} of {event.of}")
-        elif event.kind == "epoch" and event.sample:
-            self._rows.append(_epoch(event.sample, event.evaluation))
-            self._undrawn_s += event.sample.epoch_s
-            if self._undrawn_s >= REDRAW_S:
-                self._undrawn_s = 0.0
-                self._draw(result)
+        elif event.kind == "step" and now - self._drawn_at >= STEP_REDRAW_S:
+            self._draw(result, f", step {event.steps} of {event.of}")
+        elif event.kind == "epoch" and now - self._drawn_at >= REDRAW_S:
+            self._draw(result)
 
     def _draw(self, result: Result, step: str = "") -> None:
-        train = result.config["train"]
-        repeat, epoch = (result.samples[-1].repeat, result.samples[-1].epoch) if result.samples else (0, 0)
+        train, samples = result.config["train"], result.samples[-SHOWN_EPOCHS:]
+        repeat, epoch = (samples[-1].repeat, samples[-1].epoch) if samples else (0, 0)
         about = title(result.config, result.dataset, result.backend)
         line = f"{about}: epoch {epoch + bool(step)} of {train['epochs']}"
         line += f", repeat {repeat + 1} of {train['repeats']}" * (train["repeats"] > 1)
-        self.draw(line + step, Table.of(self._rows), newest=True)
+        known = {(each.repeat, each.epoch): each for each in result.evaluations[-SHOWN_EPOCHS:]}
+        rows = (_epoch(sample, known.get((sample.repeat, sample.epoch))) for sample in samples)
+        self.draw(line + step, Table.of(rows), newest=True)
         self._drawn_at = clock.cpu()
 
 
@@ -93,8 +85,13 @@ class Run(ResultKind, Result):
     file = files.RUN
     view = TrainView
 
-
-KIND = Run
+    def records(self) -> list[dict[str, Any]]:
+        """Every epoch in numbers, warm-up too, with its evaluation where there was one."""
+        evaluations = {(each.repeat, each.epoch): each.model_dump() for each in self.evaluations}
+        return [
+            {**each.model_dump(), **dict.fromkeys(SPLITS), **evaluations.get((each.repeat, each.epoch), {})}
+            for each in self.samples
+        ]
 
 
 def table(result: Result) -> Table:
@@ -139,15 +136,6 @@ def title(config: dict[str, Any], dataset: str, backend: str = "") -> str:
     name = f"{kind} ({units.counted(model['layers'], 'layer')}, {model['hidden']} hidden)"
     precision = "products in bfloat16" if config.get("train", {}).get("precision") == "bf16" else ""
     return ", ".join(filter(None, [f"{name} on {dataset or config['dataset']['source']}", backend, precision]))
-
-
-def records(result: Result) -> list[dict[str, Any]]:
-    """Every epoch of a run in numbers, warm-up too, with its evaluation where there was one."""
-    evaluations = {(each.repeat, each.epoch): each.model_dump() for each in result.evaluations}
-    return [
-        {**sample.model_dump(), **dict.fromkeys(SPLITS), **evaluations.get((sample.repeat, sample.epoch), {})}
-        for sample in result.samples
-    ]
 
 
 def circumstances(record: Any) -> Iterator[str]:
@@ -212,7 +200,7 @@ def used(choices: Sequence[ChoiceRecord], tuning_s: float | None, backend: str =
     yield f"{backend}: {count}{cost}; {words or 'all as the heuristic chooses'}"
 
 
-def chosen(record: ChoiceRecord) -> str:
+def chosen(record: ChoiceRecord | Request) -> str:
     """The op, width and heads that a choice is of."""
     of_transpose = " of the transpose" if record.adjacency == "transpose" else ""
     heads = f", {record.heads} heads" if record.heads > 1 else ""
@@ -231,40 +219,33 @@ def graph(facts: DatasetFacts | None) -> Iterator[str]:
         return
     trained = units.size(facts.embedding_bytes) if facts.embedding_bytes else ""
     if facts.train_links is not None:
-        size = f"{units.count(facts.nodes)} nodes, {units.count(facts.edges)} edges of messages"
-        vectors = f", {trained} trained" * bool(trained)
-        links = units.count(facts.train_links)
-        yield f"Graph: {size}, {units.count(facts.features)} features{vectors}, {links} training links"
+        size = f"{facts.nodes:,} nodes, {facts.edges:,} edges of messages, {facts.features:,} features"
+        yield f"Graph: {size}" + f", {trained} trained" * bool(trained) + f", {facts.train_links:,} training links"
     elif facts.node_types is not None:
-        nodes, edges = (units.count(count) for count in (facts.nodes, facts.edges))
-        size = f"{nodes} nodes of {facts.node_types} types, {edges} edges of {facts.edge_types} relations"
-        vectors = f", {trained} of vectors trained" * bool(trained)
-        yield f"Graph: {size}{vectors}, {units.count(facts.classes)} classes"
+        size = f"{facts.nodes:,} nodes of {facts.node_types} types, "
+        size += f"{facts.edges:,} edges of {facts.edge_types} relations"
+        yield f"Graph: {size}" + f", {trained} of vectors trained" * bool(trained) + f", {facts.classes:,} classes"
     else:
         names = (*["graphs"] * (facts.graphs is not None), "nodes", "edges", "features", "classes")
         label = "Graph" if facts.graphs is None else "Graphs"
-        yield f"{label}: " + ", ".join(f"{units.count(getattr(facts, name))} {name}" for name in names)
+        yield f"{label}: " + ", ".join(f"{getattr(facts, name):,} {name}" for name in names)
     if facts.reorder_s is not None:
         yield f"Nodes reordered by {facts.reorder} in {units.seconds(facts.reorder_s)}, once per graph"
     if facts.made_up:
         yield f"Synthetic, not real data: {', '.join(facts.made_up)}"
 
 
-def _epoch(sample: Sample, evaluation: Evaluation | None) -> dict[str, Cell]:
-    """One epoch by heading."""
+def _epoch(sample: Sample, evaluation: Evaluation | None) -> Cells:
     quality = {split: getattr(evaluation, split, None) for split in SPLITS}
     times = {phase: getattr(sample, f"{phase}_s") for phase in PHASES}
+    shown = {phase: time for phase, time in times.items() if time is not None or phase not in SOMETIMES}
     return {
-        "epoch": Cell(f"{sample.epoch}{' warm-up' if sample.warmup else ''}"),
-        "loss": Cell(f"{sample.loss:.4f}"),
-        **{split: Cell("" if value is None else f"{value:.4f}") for split, value in quality.items()},
-        **{
-            phase: Cell("" if time is None else units.seconds(time))
-            for phase, time in times.items()
-            if time is not None or phase not in SOMETIMES
-        },
-        "total": Cell(units.seconds(sample.epoch_s)),
-        "peak\nmemory": Cell(units.size(sample.peak_memory_bytes)),
+        "epoch": f"{sample.epoch}{' warm-up' if sample.warmup else ''}",
+        "loss": f"{sample.loss:.4f}",
+        **{split: "" if value is None else f"{value:.4f}" for split, value in quality.items()},
+        **{phase: "" if time is None else units.seconds(time) for phase, time in shown.items()},
+        "total": units.seconds(sample.epoch_s),
+        "peak\nmemory": units.size(sample.peak_memory_bytes),
     }
 
 
@@ -302,12 +283,11 @@ def _memory(result: Result) -> Iterator[tuple[str, str, str]]:
 
 def _workers(result: Result) -> Iterator[tuple[str, str, str]]:
     for worker in result.workers:
-        sizes = f"{units.count(worker.nodes)} nodes, {units.count(worker.edges)} edges"
-        others, received = units.count(worker.halo_nodes), units.size(worker.received_bytes)
-        halo = f"{others} nodes of others, {received} an epoch"
+        halo = f"{worker.halo_nodes:,} nodes of others, {units.size(worker.received_bytes)} an epoch"
         if result.config["batch"]["kind"] != "parts":
             halo = f"{units.size(worker.sent_bytes)} sent an epoch; load {units.seconds(worker.load_s)}"
-        detail = f"{sizes}; {halo}; exchange {units.seconds(worker.exchange_s)}"
+        exchange = units.seconds(worker.exchange_s)
+        detail = f"{worker.nodes:,} nodes, {worker.edges:,} edges; {halo}; exchange {exchange}"
         yield f"worker {worker.rank}", units.size(worker.peak_memory_bytes), detail
 
 
@@ -347,15 +327,15 @@ def _pictures(result: Result) -> Iterator[Picture]:
     repeats = len({sample.repeat for sample in samples})
     over = f"The mean of {repeats} repeats." if repeats > 1 else "One run."
     unit, scale = units.scale(result.epoch_s.median)
-    seconds = {"epoch": _over_repeats(samples, lambda sample: sample.epoch_s / scale)}
+    seconds = {"epoch": over_repeats(samples, lambda sample: sample.epoch_s / scale)}
     yield Picture("Time of an epoch", f"{over} Warm-up included.", curves(seconds, f"epoch, {unit}", zero=True))
-    losses = {"training": _over_repeats(samples, lambda sample: sample.loss)}
+    losses = {"training": over_repeats(samples, lambda sample: sample.loss)}
     yield Picture("Training loss", over, curves(losses, "loss"))
-    quality = {split: _over_repeats(result.evaluations, attrgetter(split)) for split in SPLITS}
+    quality = {split: over_repeats(result.evaluations, attrgetter(split)) for split in SPLITS}
     if known := {split: points for split, points in quality.items() if points}:
         metric = result.metrics.name if result.metrics else "metric"
         yield Picture("Quality over epochs", over, curves(known, metric))
-    mib = {"peak": _over_repeats(samples, lambda sample: sample.peak_memory_bytes / units.SIZES["MiB"])}
+    mib = {"peak": over_repeats(samples, lambda sample: sample.peak_memory_bytes / units.SIZES["MiB"])}
     highest = f"The highest within each epoch. {over}"
     yield Picture("Memory over epochs", highest, curves(mib, "MiB", zero=True))
 
@@ -366,10 +346,8 @@ def strip(label: str, samples: Sequence[Sample], summary: Summary) -> Strip:
     return Strip(label, counted, warmup, summary)
 
 
-def _over_repeats(records: Iterable[T], read: Callable[[T], float | None]) -> list[tuple[float, float]]:
+def over_repeats(records: Iterable[T], read: Callable[[T], float | None]) -> list[tuple[float, float]]:
     """Over repeats, by epoch; epochs without a value are left out."""
-    by_epoch: dict[int, list[float]] = {}
-    for record in records:
-        if (value := read(record)) is not None:
-            by_epoch.setdefault(record.epoch, []).append(value)
-    return [(float(epoch), statistics.fmean(values)) for epoch, values in sorted(by_epoch.items())]
+    known = ((record.epoch, value) for record in records if (value := read(record)) is not None)
+    by_epoch = grouped(known, itemgetter(0))
+    return [(float(epoch), fmean(value for _, value in found)) for epoch, found in sorted(by_epoch.items())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from operator import attrgetter
 
 from gnnbench import units
 from gnnbench.benchmarks import records as schema
@@ -15,6 +15,7 @@ from gnnbench.kinds.bench import measured
 from gnnbench.kinds.run import machine
 from gnnbench.report.page import Grid, Section
 from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ended, ratio_cell, row_time
+from gnnbench.stats import grouped
 
 
 class Suite(ResultKind, schema.Suite):
@@ -24,18 +25,12 @@ class Suite(ResultKind, schema.Suite):
     file = "suite.json"
 
 
-KIND = Suite
-
-
 def table(suite: schema.Suite) -> Table:
     """One line per case and direction that was run; what ended without figures is counted in the notes.
 
     Epochs with recorded steps have a line of their own, beside all of PyG's; the others are beside its eager ones.
     """
-    cases: dict[tuple[Any, ...], list[Row]] = {}
-    for row in suite.rows:
-        key = row.graph, row.op, row.width, row.heads, row.dtype, row.direction
-        cases.setdefault(key, []).append(row)
+    cases = grouped(suite.rows, attrgetter("graph", "op", "width", "heads", "dtype", "direction"))
     ran = [case for case in cases.values() if any(row.status not in ("pending", "not run") for row in case)]
     rows = [_line(case, ours) for case in ran for ours in case if ours.backend == suite.backend]
     return Table.of(rows, title=title(suite), notes=[*_notes(suite)], prose=(0, 3))
@@ -46,7 +41,7 @@ def section(record: schema.Suite) -> Section:
     question = f"Is everything on {record.backend} right, and how fast is it beside its fastest peers?"
     ours = [row for row in record.rows if row.backend == record.backend]
     words = ["suite", record.suite, "--scale", record.scale]
-    made = measured(record, ours, "Suite", question, table(record), words, remark="")
+    made = measured(record, ours, table(record), words, question=question, remark="")
     by_status = Grid(replace(counts(record), title="Rows by status"))
     made = replace(made, grids=[*made.grids, by_status])
     if record.caveat:
@@ -67,7 +62,7 @@ def progress(record: schema.Suite, step: str) -> tuple[str, Table]:
 def counts(suite: schema.Suite) -> Table:
     """The number of rows by status."""
     rows = Counter(row.status for row in suite.rows)
-    return Table.of({"status": status, "rows": units.count(count)} for status, count in rows.items())
+    return Table.of({"status": status, "rows": count} for status, count in rows.items())
 
 
 def _line(case: list[Row], ours: Row) -> Cells:
@@ -114,9 +109,6 @@ def _notes(suite: schema.Suite) -> Iterator[str]:
         )
     yield "Memory: what one call takes on top, of the peers over ours; a backward counts with its forward"
     for name, size in suite.graphs.items():
-        yield (
-            f"{name}: {units.count(size.nodes)} nodes, {units.count(size.edges)} edges, largest in-degree "
-            f"{units.count(size.max_degree)}"
-        )
+        yield f"{name}: {size.nodes:,} nodes, {size.edges:,} edges, largest in-degree {size.max_degree:,}"
     yield from machine(suite.environment)
     yield f"Took {units.seconds(suite.spent_s)}"

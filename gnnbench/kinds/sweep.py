@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gnnbench import sweeps, units
 from gnnbench.kinds import ResultKind, run
 from gnnbench.report.page import Grid, Section, section_of, yaml_of
-from gnnbench.report.plots import Bars, Line, Panel, Picture, series_of
-from gnnbench.report.tables import NOTHING, Cell, Table, ended, time_cell
+from gnnbench.report.plots import Bars, Line, Panel, Picture, Series
+from gnnbench.report.tables import NOTHING, Cell, Cells, Table, ended, time_cell
 from gnnbench.results import files
 from gnnbench.stats import Interval
 from gnnbench.sweeps import Point
@@ -28,8 +28,16 @@ class Sweep(ResultKind, sweeps.Sweep):
     mark = "axes"
     file = files.SWEEP
 
-
-KIND = Sweep
+    def records(self) -> list[dict[str, Any]]:
+        """Every trial in numbers, with the values of its axes."""
+        found = []
+        for cell in self.cells:
+            end = cell.outcome
+            outcome = end.model_dump(include={"status", "reason"}) if end else {"status": "pending"}
+            of_trial = {"seed": cell.definition["seed"], **outcome, "graph": cell.dataset}
+            figures = cell.model_dump(exclude={"key", "definition", "outcome", "warnings", "dataset"})
+            found.append({**cell.definition["values"], **of_trial, **figures})
+        return found
 
 
 def table(sweep: sweeps.Sweep, *, named: bool = True) -> Table:
@@ -42,7 +50,10 @@ def table(sweep: sweeps.Sweep, *, named: bool = True) -> Table:
             f"test\n{metric}": _quality(point.test, point.test_std, point.seeds),
             **({"epoch": time_cell(point.epoch_s)} if sweep.timed else {}),
             "peak\nmemory": units.size(point.peak_memory_bytes) if point.peak_memory_bytes else NOTHING,
-            "seeds": _seeds(point, sweep.repeats),
+            "seeds": Cell(
+                f"{point.seeds} of {sweep.repeats}",
+                "" if point.status in ("ok", "pending") else ended(point.status),
+            ),
         }
         for point in sweep.points
     ]
@@ -98,17 +109,6 @@ def doubts(sweep: sweeps.Sweep) -> Iterator[str]:
         )
 
 
-def records(sweep: sweeps.Sweep) -> list[dict[str, Any]]:
-    """Every trial in numbers, with the values of its axes."""
-    found = []
-    for cell in sweep.cells:
-        outcome = cell.outcome.model_dump(include={"status", "reason"}) if cell.outcome else {"status": "pending"}
-        figures = cell.model_dump(exclude={"key", "definition", "outcome", "warnings", "dataset"})
-        of_trial = {"seed": cell.definition["seed"], **outcome, "graph": cell.dataset}
-        found.append({**cell.definition["values"], **of_trial, **figures})
-    return found
-
-
 def progress(event: Progress) -> tuple[str, Table]:
     """The configurations as far as they are known, and the trial that runs now."""
     return f"{title(event.sweep)}\n{event.trial} ({event.done} of {event.total} done)", table(event.sweep)
@@ -116,19 +116,12 @@ def progress(event: Progress) -> tuple[str, Table]:
 
 def plan(name: str, trials: Sequence[Planned], start_s: float) -> Table:
     """List what a sweep would run, what is finished, and how long the rest may take after a start of `start_s`."""
-    rows = [
-        {
-            "configuration": each.trial.name,
-            "seed": str(each.trial.seed),
-            "state": ended(each.outcome.status) if each.outcome else "to run",
-            "estimate": ""
-            if each.outcome
-            else "unknown"
-            if each.estimate_s is None
-            else units.seconds(each.estimate_s),
-        }
-        for each in trials
-    ]
+    rows: list[Cells] = []
+    for each in trials:
+        left = "unknown" if each.estimate_s is None else units.seconds(each.estimate_s)
+        state, estimate = (ended(each.outcome.status), "") if each.outcome else ("to run", left)
+        seed = str(each.trial.seed)
+        rows.append({"configuration": each.trial.name, "seed": seed, "state": state, "estimate": estimate})
     todo = [each.estimate_s for each in trials if not each.outcome]
     known = [seconds for seconds in todo if seconds is not None]
     total = f"about {units.seconds(start_s + sum(known))}" if known else "an unknown time"
@@ -144,10 +137,6 @@ def plan(name: str, trials: Sequence[Planned], start_s: float) -> Table:
     return Table.of(rows, title=f"{name}: {units.counted(len(trials), 'trial')}", notes=notes, prose=(0, 2))
 
 
-def _estimate(seconds: float | None) -> str:
-    return "unknown" if seconds is None else units.seconds(seconds)
-
-
 def short(key: str) -> str:
     """An axis in a word: `"hidden"` for `"model.hidden"`."""
     return key.rpartition(".")[2]
@@ -159,11 +148,6 @@ def _quality(mean: float | None, deviation: float | None, seeds: int) -> Cell:
     return Cell(f"{mean:.4f}", f"± {deviation:.4f}" if seeds > 1 and deviation is not None else "")
 
 
-def _seeds(point: Point, repeats: int) -> Cell:
-    failed = "" if point.status in ("ok", "pending") else ended(point.status)
-    return Cell(f"{point.seeds} of {repeats}", failed)
-
-
 def section(record: sweeps.Sweep) -> Section:
     """Tell which configuration is best by validation, and how it does on the test set."""
     best = [place for place, point in enumerate(record.points) if point.best]
@@ -173,7 +157,6 @@ def section(record: sweeps.Sweep) -> Section:
         record,
         [shown],
         ["sweep", "grid.yaml"],
-        kind="Sweep",
         question="Which configuration is best by validation, and how does it do on the test set?",
         verdict=[*verdicts(record)] or ["No configuration has a validation metric, so that none is the best."],
         grids=[Grid(replace(shown, notes=()), marked=best, mark="best")],
@@ -204,24 +187,20 @@ def _panels(sweep: sweeps.Sweep, axis: str) -> Iterator[Panel | Bars]:
     if "backend" in sweep.axes and axis != "backend":
         each = [(name, values, backend) for name, values in best.items() for backend in sweep.axes["backend"]]
         best = {f"{name}, {backend}": {**values, "backend": backend} for name, values, backend in each}
-    if seconds := _lines(sweep, axis, best, _seconds):
-        unit, scale = units.scale(max(time.value for line in seconds.values() for time in line.values()))
-        scaled = {
-            name: {x: Interval(*(each / scale for each in time)) for x, time in line.items()}
-            for name, line in seconds.items()
-        }
-        yield _drawn(sweep, axis, scaled, f"epoch, {unit}")
+    unit, scale = units.scale(max((point.epoch_s.median for point in sweep.points if point.epoch_s), default=1.0))
+
+    def seconds(point: Point) -> Interval | None:
+        time = point.epoch_s
+        return Interval(time.median / scale, time.low / scale, time.high / scale) if time else None
+
+    if times := _lines(sweep, axis, best, seconds):
+        yield _drawn(sweep, axis, times, f"epoch, {unit}")
 
 
 def _metric(point: Point) -> Interval | None:
     """The metric of the test set, or of validation, and how far seeds are from it."""
     value, std = (point.val, point.val_std) if point.test is None else (point.test, point.test_std)
     return None if value is None else Interval(value, value - (std or 0.0), value + (std or 0.0))
-
-
-def _seconds(point: Point) -> Interval | None:
-    time = point.epoch_s
-    return Interval(time.median, time.low, time.high) if time else None
 
 
 def _lines(
@@ -238,15 +217,8 @@ def _lines(
 def _drawn(sweep: sweeps.Sweep, axis: str, lines: Lines, y_label: str) -> Panel | Bars:
     values = sweep.axes[axis]
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
-        curves = [
-            Line(
-                name,
-                [(float(x), y.value) for x, y in line.items()],
-                ends={float(x): (y.low, y.high) for x, y in line.items() if y.low < y.high},
-            )
-            for name, line in lines.items()
-        ]
+        curves = [Line(name, [(float(x), y) for x, y in line.items()]) for name, line in lines.items()]
         return Panel("", short(axis), y_label, curves)
     groups = [str(value) for value in values]
-    series = [series_of(name, line, groups) for name, line in lines.items()]
+    series = [Series(name, [line.get(group) for group in groups]) for name, line in lines.items()]
     return Bars("", y_label, groups, series, logarithmic=False)

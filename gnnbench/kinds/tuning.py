@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gnnbench import units
@@ -12,6 +13,7 @@ from gnnbench.report.page import Section, section_of
 from gnnbench.report.plots import Line, Panel, Picture
 from gnnbench.report.tables import Cell, Cells, Table, ratio_cell
 from gnnbench.results.schema import ChoiceRecord
+from gnnbench.stats import grouped
 from gnnbench.tuning.store import Tuned
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 FALLBACK = "the row kernel as compiled for any processor, without prefetch"
 GPU_FALLBACK = "plain PyTorch"
+GAIN = attrgetter("speedup.ratio")
 CAPTION = "Times faster than the fallback, tuned and by the heuristic; dotted: the width of the largest gain."
 
 
@@ -29,12 +32,9 @@ class Tuning(ResultKind, Tuned):
     frame = "choices"
 
 
-KIND = Tuning
-
-
 def table(tuned: Tuned) -> Table:
     """One line per op and width."""
-    best, same = _best(tuned.choices), Cell("1x", "is the heuristic's")
+    best, same = [max(curve, key=GAIN) for curve in _curves(tuned)], Cell("1x", "is the heuristic's")
     rows: list[Cells] = [
         {
             "op, width": chosen(record) + " *" * (record in best),
@@ -65,7 +65,7 @@ def section(record: Tuned) -> Section:
         interval = units.interval(units.ratio, best.gain.low, best.gain.high, ", 95% interval {}")
         gain = f"{units.ratio(best.gain.ratio)} ({best.op}, width {best.width}{interval})"
         verdict.append(f"The largest gain over the heuristic is {gain}.")
-    shown, requests = table(record), _forward(record.choices)
+    shown, requests = table(record), [choice for curve in _curves(record) for choice in curve]
     words = ["tune", "GRAPH", "--ops", bench.listed(choice.op for choice in requests)]
     words += ["--widths", bench.listed(choice.width for choice in requests)]
     words += ["--heads", bench.listed(choice.heads for choice in requests), "--backend", record.kernels]
@@ -73,7 +73,6 @@ def section(record: Tuned) -> Section:
         record,
         [shown],
         words,
-        kind="Tuning",
         question="Which choices of the kernels are fastest on this graph?",
         verdict=verdict,
         pictures=[Picture("Speedup by width", CAPTION, panel) for panel in panels(record) if panel.lines],
@@ -85,9 +84,7 @@ def section(record: Tuned) -> Section:
 
 def progress(choices: Sequence[ChoiceRecord], request: Request) -> tuple[str, None]:
     """The request that is tuned now."""
-    adjacency = " of the transpose" if request.adjacency == "transpose" else ""
-    heads = f", {request.heads} heads" if request.heads > 1 else ""
-    return f"tuning {request.op}{adjacency} at width {request.width}{heads}", None
+    return f"tuning {chosen(request)}", None
 
 
 def title(tuned: Tuned) -> str:
@@ -99,8 +96,8 @@ def title(tuned: Tuned) -> str:
 def panels(tuned: Tuned) -> list[Panel]:
     """Speedup over the fallback against width, tuned and by the heuristic; the best width of each op marked."""
     lines = []
-    for best in _best(tuned.choices):
-        curve = [record for record in _forward(tuned.choices) if _series(record) == _series(best)]
+    for curve in _curves(tuned):
+        best = max(curve, key=GAIN)
         heads = f", {best.heads} heads" if best.heads > 1 else ""
         points = [(record.width, record.speedup.ratio) for record in curve]
         lines.append(Line(f"{best.op}{heads}, tuned", points, [(best.width, "")]))
@@ -109,17 +106,7 @@ def panels(tuned: Tuned) -> list[Panel]:
     return [Panel("", "width", "speedup over the fallback", lines)]
 
 
-def _best(choices: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
-    """For every op and number of heads, the record of the largest speedup on the graph itself."""
-    series: dict[tuple[str, int], list[ChoiceRecord]] = {}
-    for record in _forward(choices):
-        series.setdefault(_series(record), []).append(record)
-    return [max(curve, key=lambda record: record.speedup.ratio) for curve in series.values()]
-
-
-def _forward(choices: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
-    return [record for record in choices if record.adjacency == "graph"]
-
-
-def _series(record: ChoiceRecord) -> tuple[str, int]:
-    return record.op, record.heads
+def _curves(tuned: Tuned) -> list[list[ChoiceRecord]]:
+    """Records over widths on the graph itself, for every op and number of heads."""
+    forward = (record for record in tuned.choices if record.adjacency == "graph")
+    return [*grouped(forward, attrgetter("op", "heads")).values()]

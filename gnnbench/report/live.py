@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from gnnbench import units
 from gnnbench.report import tables
@@ -16,16 +16,12 @@ if TYPE_CHECKING:
 
 AROUND = 6  # lines of a picture beside its title and rows: blanks, heading of two lines, rule, what is left out
 
-V = TypeVar("V", bound="View")
-
 
 class View:
     """A picture that is redrawn in place when told to, on a terminal or in a notebook, and gone at the end.
 
-    It has no thread, which would take time from what is measured.
-
-    Args:
-        progress: makes of an event a line, and a table or None; by default the event is the line.
+    It has no thread, which would take time from what is measured. `progress` makes of an event a line, and a table
+    or None; by default the event is the line.
     """
 
     def __init__(self, console: Console, progress: Callable[..., tuple[str, Table | None]] | None = None) -> None:
@@ -36,7 +32,7 @@ class View:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._output: Any = None  # of a notebook's cell
 
-    def __enter__(self: V) -> V:
+    def __enter__(self) -> Any:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,7 +41,6 @@ class View:
             self._display("")
 
     def __call__(self, *event: Any) -> None:
-        """Show an event."""
         line, table = self._progress(*event)
         if table:
             self.draw(line, table)
@@ -60,11 +55,7 @@ class View:
             self.console.print(*lines, sep="\n")
 
     def draw(self, line: str, table: Table, *, newest: bool = False) -> None:
-        """Show `line` above as many columns and rows of `table` as the terminal has room for.
-
-        Args:
-            newest: whether the last rows are those to keep, instead of the first.
-        """
+        """Show `line` above as many columns and first rows, or `newest`, of `table` as there is room for."""
         from rich.console import Group
         from rich.text import Text
 

@@ -13,10 +13,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
 from gnnbench import units
 from gnnbench.errors import ConfigError
 from gnnbench.results import files
-from gnnbench.stats import Interval
+from gnnbench.stats import Floats, Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,17 +51,16 @@ STYLE: Any = {
 }
 NO_METADATA: Any = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML and HTML
-Points = Sequence[tuple[float, float]]
-Ends = tuple[float, float]  # of an interval
+Value = float | Interval
+Points = Sequence[tuple[float, Value]]
 
 
 class Line(NamedTuple):
-    """One curve; `marks` are x to point out, each with a word or none; `ends` those of y's interval, by x."""
+    """One curve; `marks` are x to point out, each with a word or none."""
 
     label: str
     points: Points
     marks: Sequence[tuple[float, str]] = ()
-    ends: Mapping[float, Ends] = {}
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,6 @@ class Panel:
 
     All x that occur are equally far apart, and have `names` if there are any; or, where `linear`, they are on an
     axis of their own, and y does not begin at zero unless `zero`.
-
-    Attributes:
-        spread: largest value over the smallest, from which on the axis is logarithmic unless `linear`.
-        level: every value holds until the next, and x is a time; otherwise a linear x is a whole number.
     """
 
     title: str
@@ -79,27 +76,25 @@ class Panel:
     y_label: str
     lines: Sequence[Line]
     names: Mapping[float, str] = field(default_factory=dict)
-    spread: float = SPREAD
     linear: bool = False
     zero: bool = True
-    level: bool = False
+    level: bool = False  # every value holds until the next, and x is a time; else a linear x is a whole number
 
     def draw(self, axes: Axes) -> None:
-        """Put the curves on axes."""
         from matplotlib.ticker import MaxNLocator
 
         every = sorted({x for line in self.lines for x, _ in line.points})
         places = {x: x if self.linear else place for place, x in enumerate(every)}
         for line in self.lines:
-            x, y = zip(*sorted(line.points), strict=True)
+            x, values = zip(*sorted(line.points, key=itemgetter(0)), strict=True)
+            y, _, error = _columns(values)
             at, marker = [places[one] for one in x], "o" if len(x) == 1 or not self.linear else None
             style = "steps-post" if self.level else "default"
             (drawn,) = axes.plot(at, y, marker=marker, label=line.label, drawstyle=style)
             colour = drawn.get_color()
             if self.level:
                 axes.fill_between(at, y, step="post", color=colour, alpha=0.25, linewidth=0)
-            if line.ends:
-                error = _error(y, [line.ends.get(one) for one in x])
+            if error.any():
                 axes.errorbar(at, y, error, fmt="none", color=colour, capsize=3)
             for mark, word in line.marks:
                 place = places.get(mark, mark)
@@ -113,39 +108,32 @@ class Panel:
         else:
             axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
         axes.set_xlabel(self.x_label)
-        values = [y for line in self.lines for _, y in line.points]
-        highest = max([*values, *(high for line in self.lines for _, high in line.ends.values())])
-        if 0 < min(values) * self.spread < max(values) and not self.linear:
+        y, high, _ = _columns(y for line in self.lines for _, y in line.points)
+        if 0 < y.min() * SPREAD < y.max() and not self.linear:
             logarithmic(axes, "y")
         elif self.zero:
-            axes.set_ylim(0, ABOVE * highest or None)
+            axes.set_ylim(0, ABOVE * high.max() or None)
         axes.grid(alpha=0.3)
 
     def words(self) -> Iterator[str]:
         """Tell its points, of long curves the ends and extremes."""
         if self.level:
-            yield f"at most {max(y for line in self.lines for _, y in line.points):.3g} {self.y_label}"
+            every = _columns(y for line in self.lines for _, y in line.points)[0]
+            yield f"at most {every.max():.3g} {self.y_label}"
             return
         for line in self.lines:
-            points = line.points
+            places, values = zip(*line.points, strict=True)
+            points = [*zip(places, _columns(values)[0], strict=True)]
             if self.linear and len(points) > MANY:
                 points = [points[0], min(points, key=itemgetter(1)), max(points, key=itemgetter(1)), points[-1]]
             yield f"{line.label}: " + ", ".join(f"{y:.4g} at {x:g}" for x, y in dict.fromkeys(points))
 
 
 class Series(NamedTuple):
-    """One bar per group, None for none; `ends` are those of its interval, if there are any."""
+    """One bar per group, None for none."""
 
     label: str
-    values: Sequence[float | None]
-    ends: Sequence[Ends | None] = ()
-
-
-def series_of(label: str, values: Mapping[str, Interval], groups: Iterable[str]) -> Series:
-    """Bars of values with their intervals by group, where there is more than a point."""
-    known = [values.get(group) for group in groups]
-    ends = [(each.low, each.high) if each and each.low < each.high else None for each in known]
-    return Series(label, [each and each.value for each in known], ends)
+    values: Sequence[Value | None]
 
 
 @dataclass(frozen=True)
@@ -160,48 +148,43 @@ class Bars:
     logarithmic: bool = True
 
     def draw(self, axes: Axes) -> None:
-        """Put the bars on axes."""
         (self._above if self.stacked else self._beside)(axes)
         axes.set_xticks(range(len(self.groups)), self.groups)
         axes.grid(alpha=0.3, axis="y")
 
     def _beside(self, axes: Axes) -> None:
         width = 0.8 / len(self.series)
-        values = [value for one in self.series for value in one.values if value]
+        every, highest, _ = _columns(value for one in self.series for value in one.values if value)
         for place, one in enumerate(self.series):
             left = (place - (len(self.series) - 1) / 2) * width
-            known = [place for place, value in enumerate(one.values) if value]
-            heights = [one.values[place] or 0.0 for place in known]
-            error = _error(heights, [one.ends[place] for place in known]) if any(one.ends) else None
-            x = [place + left for place in known]
-            bars = axes.bar(
-                x, heights, width * 0.92, yerr=error, label=one.label, capsize=3, error_kw={"linewidth": 1}
-            )
-            labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in heights]
+            known = {place + left: value for place, value in enumerate(one.values) if value}
+            values, _, error = _columns(known.values())
+            thin: Any = {"yerr": error, "capsize": 3, "error_kw": {"linewidth": 1}} if error.any() else {}
+            bars = axes.bar([*known], values, width * 0.92, label=one.label, **thin)
+            labels = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in values]
             turned = 90 if len(self.series) > CROWDED else 0
             axes.bar_label(bars, labels, fontsize=7, padding=2, rotation=turned)
         if self.logarithmic:
             logarithmic(axes, "y")
-            axes.set_ylim(min(values) / 2, max(values) * 4)
+            axes.set_ylim(every.min() / 2, every.max() * 4)
         else:
-            ends = [high for one in self.series for _, high in filter(None, one.ends)]
-            axes.set_ylim(0, 1.15 * max(values + ends))
+            axes.set_ylim(0, 1.15 * highest.max())
 
     def _above(self, axes: Axes) -> None:
-        tops = [0.0] * len(self.groups)
+        tops = np.zeros(len(self.groups))
         for one in self.series:
-            heights = [value or 0.0 for value in one.values]
+            heights = _columns(value or 0.0 for value in one.values)[0]
             axes.bar(range(len(tops)), heights, 0.7, tops, label=one.label)
-            tops = [top + height for top, height in zip(tops, heights, strict=True)]
+            tops = tops + heights
         for place, top in enumerate(tops):
             axes.text(place, top, f"{top:.3g}", ha="center", va="bottom", fontsize=7)
         axes.set_ylim(0, 1.1 * max(tops))
 
     def words(self) -> Iterator[str]:
-        """Tell the values of each group."""
         for place, group in enumerate(self.groups):
-            values = ((one.label, value) for one in self.series if (value := one.values[place]) is not None)
-            told = ", ".join(f"{label} {value:.3g}" for label, value in values)
+            known = {one.label: value for one in self.series if (value := one.values[place]) is not None}
+            figures = zip(known, _columns(known.values())[0], strict=True)
+            told = ", ".join(f"{label} {value:.3g}" for label, value in figures)
             yield f"{' '.join(group.split())}: {told} {self.y_label}"
 
 
@@ -224,7 +207,6 @@ class Strips:
     y_label: str = ""
 
     def draw(self, axes: Axes) -> None:
-        """Put the rows on axes."""
         values = [second for row in self.rows for second in (*row.counted, *row.warmup, row.summary.high)]
         unit, scale = units.scale(max(row.summary.median for row in self.rows))
         for place, row in enumerate(self.rows):
@@ -248,7 +230,6 @@ class Strips:
             axes.set_xlim(0, 1.05 * max(values) / scale)
 
     def words(self) -> Iterator[str]:
-        """Tell the median of each row."""
         for row in self.rows:
             interval = units.interval(units.seconds, row.summary.low, row.summary.high, ", 95% interval {}")
             yield f"{row.label}: median {units.seconds(row.summary.median)}{interval}"
@@ -321,11 +302,11 @@ def logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
     axis.set_minor_formatter("")
 
 
-def _error(values: Sequence[float], ends: Sequence[Ends | None]) -> list[list[float]]:
-    """Lengths of error bars below and above values, as matplotlib takes them; zero where there is no interval."""
-    known = [(value, each or (value, value)) for value, each in zip(values, ends, strict=True)]
-    below = [max(0.0, value - low) for value, (low, _) in known]
-    return [below, [max(0.0, high - value) for value, (_, high) in known]]
+def _columns(values: Iterable[Value]) -> tuple[Floats, Floats, Floats]:
+    """Values [N], the upper ends of their intervals [N], and lengths of error bars below and above [2, N]."""
+    every = [each if isinstance(each, Interval) else Interval(each, each, each) for each in values]
+    value, low, high = np.array(every, dtype=float).reshape(-1, 3).T
+    return value, high, np.maximum(0.0, (value - low, high - value))
 
 
 class Picture(NamedTuple):
@@ -341,7 +322,6 @@ class Picture(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Return in words what it shows."""
         return "; ".join(self.panel.words())
 
     @property
@@ -376,24 +356,19 @@ def stacks(rows: Mapping[str, Mapping[str, float]]) -> Bars:
     unit, scale = units.scale(max(sum(row.values()) for row in rows.values()))
     parts = dict.fromkeys(part for row in rows.values() for part in row)
     series = [Series(part, [row.get(part, 0.0) / scale for row in rows.values()]) for part in parts]
-    return Bars("", unit, _below(rows), series, stacked=True)
+    return Bars("", unit, [name.replace(":", "\n") for name in rows], series, stacked=True)
 
 
 def sizes(rows: Mapping[str, int]) -> Bars:
     """Draw bytes, a bar per row."""
     series = Series("", [size / units.SIZES["MiB"] for size in rows.values()])
-    return Bars("", "MiB", _below(rows), [series], logarithmic=False)
+    return Bars("", "MiB", [name.replace(":", "\n") for name in rows], [series], logarithmic=False)
 
 
 def curves(lines: Mapping[str, Points], y_label: str, *, zero: bool = False) -> Panel:
     """Draw lines over epochs; `zero`: from zero upwards."""
     drawn = [Line(_short(label), points) for label, points in lines.items()]
     return Panel("", "epoch", y_label, drawn, linear=True, zero=zero)
-
-
-def _below(names: Iterable[str]) -> list[str]:
-    """Names as they stand below bars, options on lines of their own."""
-    return [name.replace(":", "\n") for name in names]
 
 
 def _short(label: str) -> str:

@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from gnnbench import units
@@ -34,44 +35,37 @@ class Cell(NamedTuple):
 
 
 NOTHING = Cell("–")
-Cells = Mapping[str, Cell | str]  # of a row by heading
+Cells = Mapping[str, Cell | str | int]  # of a row by heading; numbers are counts
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under headings; the first column names the row.
+    """Rows of cells under headings; the first column names the row."""
 
-    Attributes:
-        heading: one per column; a line break is kept on the terminal.
-        rows: each as long as `heading`.
-        title: what was measured, and on what.
-        notes: sentences below the table.
-        prose: columns of words, which are set flush left and may wrap.
-    """
-
-    heading: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    title: str = ""
-    notes: Sequence[str] = ()
-    prose: Sequence[int] = (0,)
+    heading: Sequence[str]  # one per column; a line break is kept on the terminal
+    rows: Sequence[Sequence[Cell]]  # each as long as `heading`
+    title: str = ""  # what was measured, and on what
+    notes: Sequence[str] = ()  # sentences below the table
+    prose: Sequence[int] = (0,)  # columns of words, which are set flush left and may wrap
 
     @classmethod
     def of(cls, rows: Iterable[Cells], **others: Any) -> Table:
         """The table of rows that give their cells by heading, each row under all headings of the first."""
         every = [*rows]
-        cells = [[_cell(value) for value in row.values()] for row in every]
-        return cls([*every[0]] if every else [""], cells, **others)
+        return cls([*every[0]] if every else [""], [[*map(_cell, row.values())] for row in every], **others)
 
 
-def facts(rows: Iterable[Sequence[str]], **others: Any) -> Table:
+def facts(rows: Iterable[Sequence[str | int]], **others: Any) -> Table:
     """A table without headings, of names, values and perhaps remarks."""
-    cells = [[*map(Cell, row)] for row in rows]
+    cells = [[*map(_cell, row)] for row in rows]
     columns = max(map(len, cells), default=2)
     return Table([""] * columns, cells, prose=(0, columns - 1), **others)
 
 
-def _cell(value: Cell | str) -> Cell:
-    return value if isinstance(value, Cell) else Cell(value)
+def _cell(value: Cell | str | int) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    return Cell(units.count(value) if isinstance(value, int) else value)
 
 
 def ended(status: str) -> str:
@@ -90,6 +84,13 @@ def time_cell(time: Time | Summary | None, times: float = 1.0) -> Cell:
 def ratio_cell(gain: Ratio | None) -> Cell:
     """How many times faster, above its interval."""
     return Cell(units.ratio(gain.ratio), units.interval(units.ratio, gain.low, gain.high)) if gain else NOTHING
+
+
+def prepare_cell(prepare_s: float | None, epochs: int | None) -> Cell:
+    """Tell what preparation took, above the epochs that pay it back, if they are known."""
+    if prepare_s is None:
+        return NOTHING
+    return Cell(units.seconds(prepare_s), "" if epochs is None else units.counted(epochs, "epoch"))
 
 
 def row_time(row: Any) -> Cell:
@@ -121,13 +122,12 @@ def show(table: Table, to: Console) -> None:
         to.print(wrapped, soft_wrap=True)
 
 
-def drawn(table: Table, columns: Sequence[int] = ()) -> RichTable:
-    """Some columns of a table, or all of them, for the terminal."""
+def drawn(table: Table, columns: Sequence[int]) -> RichTable:
+    """Some columns of a table, for the terminal."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    columns = columns or range(len(table.heading))
     picture = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     picture.show_header = any(table.heading)
     for column in columns:
@@ -155,57 +155,6 @@ def _width(table: Table, columns: Sequence[int], to: Console) -> int:
     return Measurement.get(to, unbounded, drawn(table, columns)).maximum
 
 
-def markdown(table: Table) -> str:
-    """The table as GitHub-flavoured Markdown."""
-    rules = ("---" if column in table.prose else "---:" for column in range(len(table.heading)))
-    lines = [
-        _markdown_row(heading.replace("\n", " ") for heading in table.heading),
-        _markdown_row(rules),
-        *(_markdown_row("<br>".join(filter(None, cell)) for cell in row) for row in table.rows),
-    ]
-    blocks = [table.title, "\n".join(lines), "\n".join(f"- {note}" for note in table.notes)]
-    return "\n\n".join(filter(None, blocks)) + "\n"
-
-
-def html(table: Table) -> str:
-    """The table for a notebook, which brings its own style."""
-    lines = ["<table>", f"<caption>{_escaped(table.title)}</caption>"]
-    lines += ["<thead>", _html_row(table, "th", [Cell(heading) for heading in table.heading]), "</thead>"]
-    lines += ["<tbody>", *(_html_row(table, "td", row) for row in table.rows), "</tbody>", "</table>"]
-    notes = [f"<li>{_escaped(note)}</li>" for note in table.notes]
-    return "\n".join([*lines, *(["<ul>", *notes, "</ul>"] if notes else [])])
-
-
-def flat(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Records without nesting: nested names are joined by dots, lists left out."""
-    flattened = (dict(schema.flat(record)) for record in records)
-    return [{name: value for name, value in each.items() if not isinstance(value, list)} for each in flattened]
-
-
-def to_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """One line per record, as `flat` makes it, under the union of their names."""
-    rows = flat(records)
-    out = io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def _html_row(table: Table, tag: str, row: Sequence[Cell]) -> str:
-    cells = []
-    for column, cell in enumerate(row):
-        side = "left" if column in table.prose else "right"
-        below = f"<br><small>{_escaped(cell.below)}</small>" * bool(cell.below)
-        cells.append(f'<{tag} style="text-align: {side}">{_escaped(cell.text)}{below}</{tag}>')
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _escaped(text: str) -> str:
-    return escaping.escape(text).replace("\n", "<br>")
-
-
 def _fitting(table: Table, to: Console) -> Iterator[list[int]]:
     """Groups of columns that fit the width, the first column in each."""
     chosen = [0]
@@ -218,36 +167,59 @@ def _fitting(table: Table, to: Console) -> Iterator[list[int]]:
     yield chosen
 
 
-def _markdown_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
+def markdown(table: Table) -> str:
+    """The table as GitHub-flavoured Markdown."""
+    rules = ["---" if column in table.prose else "---:" for column in range(len(table.heading))]
+    rows = [[heading.replace("\n", " ") for heading in table.heading], rules]
+    rows += [["<br>".join(filter(None, cell)) for cell in row] for row in table.rows]
+    cells = ([cell.replace("|", "\\|").replace("\n", "<br>") for cell in row] for row in rows)
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    blocks = [table.title, "\n".join(lines), "\n".join(f"- {note}" for note in table.notes)]
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "`": r"\textasciigrave{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "[": "{[}",  # after a line break it would open an optional argument
-    "]": "{]}",
-    "*": "{*}",  # and this would be part of the line break
-    "-": "{-}",  # so that two of them do not become a dash
-    "–": "--",
-    "µ": r"\textmu{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "…": r"\dots{}",
-}
+def html(table: Table) -> str:
+    """The table for a notebook, which brings its own style."""
+
+    def escaped(text: str) -> str:
+        return escaping.escape(text).replace("\n", "<br>")
+
+    def line(tag: str, row: Sequence[Cell]) -> str:
+        cells = []
+        for column, (text, below) in enumerate(row):
+            side, small = "left" if column in table.prose else "right", f"<br><small>{escaped(below)}</small>"
+            cells.append(f'<{tag} style="text-align: {side}">{escaped(text)}{small * bool(below)}</{tag}>')
+        return f"<tr>{''.join(cells)}</tr>"
+
+    lines = ["<table>", f"<caption>{escaped(table.title)}</caption>"]
+    lines += ["<thead>", line("th", [Cell(heading) for heading in table.heading]), "</thead>"]
+    lines += ["<tbody>", *(line("td", row) for row in table.rows), "</tbody>", "</table>"]
+    notes = [f"<li>{escaped(note)}</li>" for note in table.notes]
+    return "\n".join([*lines, *(["<ul>", *notes, "</ul>"] if notes else [])])
+
+
+def flat(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Records without nesting: nested names are joined by dots, lists left out."""
+    flattened = (dict(schema.flat(record)) for record in records)
+    return [{name: value for name, value in each.items() if not isinstance(value, list)} for each in flattened]
+
+
+def to_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """One line per record, as `flat` makes it, under the union of their names."""
+    rows, out = flat(records), io.StringIO()
+    writer = csv.DictWriter(out, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+NAMED = "backslash asciicircum asciitilde asciigrave less greater bar quotedbl mu"  # as \textmu{}
+SPECIAL = str.maketrans(
+    {letter: rf"\text{name}{{}}" for letter, name in zip('\\^~`<>|"µ', NAMED.split(), strict=True)}
+    | {letter: f"\\{letter}" for letter in "{}$&#%_"}
+    | {letter: f"{{{letter}}}" for letter in "[]*"}  # which after a line break would be part of it
+    | {"-": "{-}", "–": "--", "±": r"$\pm$", "×": r"$\times$", "…": r"\dots{}"}  # two - would become a dash
+)
 HEAD = "% needs \\usepackage{booktabs}, and \\usepackage[T1]{fontenc} for names with straight quotes\n"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
@@ -258,21 +230,21 @@ def latex(tables: Sequence[Table]) -> str:
 
 
 def _latex(table: Table) -> str:
-    """A table with its title as caption and its notes below."""
     columns = "".join("l" if column in table.prose else "r" for column in range(len(table.heading)))
-    heading = [Cell(text) for text in table.heading]
+    notes = [*map(escaped, table.notes)]
+    small = [r"\par\medskip", r"\begin{minipage}{\linewidth}\footnotesize", "\n\n".join(notes), r"\end{minipage}"]
     lines = [
         r"\begin{table}",
         r"\centering",
         *([rf"\caption{{{escaped(table.title)}}}"] if table.title else []),
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        *_lines(heading),
+        *_lines([Cell(text) for text in table.heading]),
         r"\midrule",
         *(line for row in table.rows for line in _lines(row)),
         r"\bottomrule",
         r"\end{tabular}",
-        *_notes(table.notes),
+        *(small if notes else []),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
@@ -280,22 +252,11 @@ def _latex(table: Table) -> str:
 
 def escaped(text: str) -> str:
     """Text as LaTeX sets it, on one line."""
-    return "".join(SPECIAL.get(letter, letter) for letter in CONTROL.sub(" ", text)).strip()
+    return CONTROL.sub(" ", text).translate(SPECIAL).strip()
 
 
 def _lines(row: Sequence[Cell]) -> Iterator[str]:
     """As many lines as the tallest cell has, its last one small."""
-    cells = [[*map(escaped, cell.text.split("\n"))] for cell in row]
-    for lines, cell in zip(cells, row, strict=True):
-        lines += [rf"{{\scriptsize {escaped(cell.below)}}}"] if cell.below else []
-    for place in range(max(map(len, cells))):
-        yield " & ".join(lines[place] if place < len(lines) else "" for lines in cells) + r" \\"
-
-
-def _notes(notes: Iterable[str]) -> Iterator[str]:
-    sentences = [*map(escaped, notes)]
-    if sentences:
-        yield r"\par\medskip"
-        yield r"\begin{minipage}{\linewidth}\footnotesize"
-        yield "\n\n".join(sentences)
-        yield r"\end{minipage}"
+    below = ([rf"{{\scriptsize {escaped(cell.below)}}}"] if cell.below else [] for cell in row)
+    cells = [[*map(escaped, cell.text.split("\n")), *last] for cell, last in zip(row, below, strict=True)]
+    return (" & ".join(line) + r" \\" for line in zip_longest(*cells, fillvalue=""))

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gnnbench import stats
+from gnnbench.stats import grouped
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -35,12 +37,8 @@ MODES: dict[Mode, str] = {  # of inference, in words
     "layerwise": "a layer at a time",
     "sampled": "on sampled neighbourhoods",
 }
-PARTS: dict[Phase, Phase] = {  # within which phase
-    "negatives": "load",
-    "encoder": "forward",
-    "decoder": "forward",
-    "loss": "forward",
-}
+# Within which phase each part is.
+PARTS: dict[Phase, Phase] = {"negatives": "load", "encoder": "forward", "decoder": "forward", "loss": "forward"}
 
 
 class Record(BaseModel):
@@ -56,10 +54,7 @@ class Sample(Record):
     epoch: int = Field(description="from 1")
     warmup: bool = Field(description="measured, kept here, and left out of every summary")
     load_s: float | None = Field(None, description="waiting for batches; None where there is only one, kept ready")
-    loading_s: float | None = Field(
-        None,
-        description="making batches, in whichever thread: a cost that `load_s` shows as far as it is waited for",
-    )
+    loading_s: float | None = Field(None, description="making batches, in any thread; `load_s` is the wait for it")
     negatives_s: float | None = Field(None, description="drawing negatives of links, in `loading_s`")
     edges: int | None = Field(None, description="of all batches, where they are sampled")
     encoder_s: float | None = Field(None, description="vectors of nodes, whose links are scored, in `forward_s`")
@@ -67,14 +62,10 @@ class Sample(Record):
     loss_s: float | None = Field(None, description="of these scores, in `forward_s`")
     forward_s: float | None = Field(None, description="model and loss; None in a CUDA graph, which is one whole")
     backward_s: float | None = Field(None, description="all gradients")
-    exchange_s: float | None = Field(
-        None, description="features, gradients and sums from and to other workers; in no other phase"
-    )
+    exchange_s: float | None = Field(None, description="data from and to other workers; in no other phase")
     optimizer_s: float | None = Field(None, description="parameter update")
     epoch_s: float = Field(description="the whole epoch, evaluation excluded")
-    peak_memory_bytes: int = Field(
-        description="highest memory of the process (CPU) or device (CUDA) in this epoch"
-    )
+    peak_memory_bytes: int = Field(description="highest of the process (CPU) or device (CUDA) in this epoch")
     energy_j: float | None = Field(None, description="joules of the processor packages, or of the GPU, on request")
     keeps_freed: bool = Field(False, description="malloc keeps what is freed, so that memory may lie idle")
     loss: float = Field(description="mean over training targets, each before the update of its batch")
@@ -138,9 +129,7 @@ class Binding(Record):
     module: str = Field(description='path of the conv in the model, such as "convs.0"')
     conv: str = Field(description="its PyG class name")
     kernels: dict[str, str] = Field(
-        {},
-        description='op -> name of the kernels that run it, such as "isplib"; "torch" where plain torch does, and '
-        '"composition" where a fused op is put together from the others',
+        {}, description='op -> its kernels, such as "isplib"; "torch": plain torch; "composition": of other ops'
     )
     rewrites: list[str] = Field([], description="names of the exact rewrites in force")
     declined: dict[str, str] = Field({}, description="rewrite that was asked for and is not in force -> why")
@@ -176,9 +165,7 @@ class Worker(Record):
     nodes: int
     halo_nodes: int = Field(description="nodes of others, whose features it is sent")
     edges: int = Field(description="of its part, or of its share of an epoch's batches")
-    sent_bytes: int = Field(
-        description="in an epoch: features and their gradients; of shares of batches, what is put into sums"
-    )
+    sent_bytes: int = Field(description="in an epoch: features and gradients; of shares of batches, terms of sums")
     received_bytes: int
     peak_memory_bytes: int
     epoch_s: float
@@ -229,15 +216,18 @@ class Result(OfRun):
         None, description="highest epoch before malloc keeps what is freed, or if there is none, after warm-up"
     )
     memory_increase_bytes: int | None = Field(None, description="peak above the resting level")
-    energy_j: float | None = Field(
-        None, description="joules of the median epoch; None unless asked for and counted"
-    )
+    energy_j: float | None = Field(None, description="joules of the median epoch, if asked for and counted")
     metrics: Metrics | None = None
     workers: list[Worker] = Field([], description="each process, where several train together")
     largest: dict[str, float] = Field({}, description="the highest of each figure over `workers`")
     samples: list[Sample] = []
     evaluations: list[Evaluation] = []
     warnings: list[str] = Field([], description="doubts about the figures, with evidence and remedy")
+
+    @property
+    def losses(self) -> list[float]:
+        """The loss of every epoch, warm-up too."""
+        return [sample.loss for sample in self.samples]
 
     def refresh(self) -> None:
         """Set every summary from the raw samples and evaluations."""
@@ -273,11 +263,9 @@ def counted(samples: Sequence[Sample]) -> list[Sample]:
 
 def rounds(samples: Sequence[Sample], phase: Phase) -> list[list[float]]:
     """Seconds of one phase, one list per repeat, without warm-up; none where it was not told apart."""
-    by_repeat: dict[int, list[float]] = {}
-    for sample in counted(samples):
-        if (seconds := getattr(sample, f"{phase}_s")) is not None:
-            by_repeat.setdefault(sample.repeat, []).append(seconds)
-    return list(by_repeat.values())
+    known = (sample for sample in counted(samples) if getattr(sample, f"{phase}_s") is not None)
+    by_repeat = grouped(known, attrgetter("repeat")).values()
+    return [[getattr(sample, f"{phase}_s") for sample in of_repeat] for of_repeat in by_repeat]
 
 
 def times(results: Iterable[Result], phase: Phase = "epoch") -> list[list[float]]:
@@ -302,12 +290,9 @@ def best(evaluations: Sequence[Evaluation]) -> Evaluation:
 
 def metrics(evaluations: Sequence[Evaluation], name: str) -> Metrics | None:
     """Quality over repeats; None before the first evaluation."""
-    by_repeat: dict[int, list[Evaluation]] = {}
-    for evaluation in evaluations:
-        by_repeat.setdefault(evaluation.repeat, []).append(evaluation)
-    if not by_repeat:
+    if not evaluations:
         return None
-    chosen = [best(of_repeat) for of_repeat in by_repeat.values()]
+    chosen = [best(of_repeat) for of_repeat in grouped(evaluations, attrgetter("repeat")).values()]
     train, val, test = (spread(getattr(each, split) for each in chosen) for split in ("train", "val", "test"))
     return Metrics(name=name, train=train[0], val=val[0], test=test[0], test_std=test[1], per_repeat=chosen)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from gnnbench import datasets, ops, stored
+from gnnbench import datasets, kinds, ops
 from gnnbench.backends import isplib
 from gnnbench.benchmarks import draws
 from gnnbench.benchmarks.draws import NegativesBench
@@ -40,9 +40,9 @@ def test_every_implementation_is_checked_timed_and_shown(tmp_path: Path) -> None
     edge_index, nodes, _ = graphs.zoo()["hub"]
     loops = torch.arange(nodes).repeat(2, 1)
     assert result.excluded == torch.cat([edge_index, loops], 1).unique(dim=1).size(1)
-    found = stored.load(tmp_path)
-    assert (found.kind, found.record.model_dump()) == ("negatives", result.model_dump())
-    section = page.section(page.Stored("negatives", result, tmp_path))
+    found = kinds.load(tmp_path)
+    assert found.model_dump() == result.model_dump()
+    section = type(found).of(result, tmp_path).section()
     assert "--against pyg,pyg-dense,dgl" in section.command
     assert "Negatives of zoo" in page.html([found])
 

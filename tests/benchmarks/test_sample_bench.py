@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch_geometric.typing
 
-from gnnbench import datasets, stored
+from gnnbench import datasets, kinds
 from gnnbench.backends import isplib
 from gnnbench.benchmarks import draws
 from gnnbench.benchmarks.draws import SampleBench
@@ -60,16 +60,16 @@ def test_batches_are_timed_by_part_and_edge(tmp_path: Path) -> None:
 def test_it_is_read_back_and_shown_as_a_page(tmp_path: Path) -> None:
     """With the gains of every part apart."""
     result = run(tmp_path, sizes=(4,), against=("pyg-lib",))
-    stored_result = stored.load(tmp_path)
-    assert (stored_result.kind, stored_result.record.model_dump()) == ("sample", result.model_dump())
+    found = kinds.load(tmp_path)
+    assert found.model_dump() == result.model_dump()
     for row in result.rows:
         row.status, row.time_s = "ok", Time(median=1.0, low=1.0, high=1.0, samples=[[1.0]])
         row.ratio = {"pyg-lib": Ratio(ratio=2.0, low=1.5, high=2.5)} if row.implementation == "isplib" else {}
     result.rows[1].status, result.rows[0].ratio = "failed", {}  # pyg-lib in sampling, as no ratio is then measured
-    section = page.section(page.Stored("sample", result, tmp_path))
+    section = type(found).of(result, tmp_path).section()
     assert section.verdict == ["isplib is faster than pyg-lib in 2 of 2 cases."]
     assert "--fanouts 3,-1 --against pyg-lib" in section.command
-    assert "Sampled neighbourhoods of zoo" in page.html([stored_result])
+    assert "Sampled neighbourhoods of zoo" in page.html([found])
 
 
 def test_pyg_lib_is_called_as_by_pyg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from gnnbench import comparison, stats, stored
+from gnnbench import comparison, kinds, stats
 from gnnbench.comparison import baseline as baselines
 from gnnbench.comparison.baseline import Baseline
 from gnnbench.errors import ConfigError
 from gnnbench.measure import environment
-from gnnbench.report import page
 from tests.support import recorded
 from tests.support.commands import run
 from tests.support.compare_runner import Runner, run_config
@@ -126,7 +125,7 @@ def test_the_command_line_fails_on_a_regression(folder: Path) -> None:
     (change,) = json.loads(failed.stdout)["against"]["changes"]
     assert (change["backend"], change["regressed"]) == ("isplib", True)
     assert change["slowdown"]["ratio"] == pytest.approx(1.5, rel=0.02)
-    made = page.section(stored.load(folder / "slow"))
+    made = kinds.load(folder / "slow").section()
     assert made.tone == "bad"
     assert made.verdict[0].startswith("Regression: isplib: an epoch takes 1.50x that of baseline main")
     gone = Machine(isplib=lambda job: job.failed("oom", "is oom"))

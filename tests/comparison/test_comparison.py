@@ -122,5 +122,5 @@ def test_a_configuration_is_validated_once_before_its_processes(
 ) -> None:
     config = run_config()
     monkeypatch.setattr("gnnbench.config.validate", None)
-    monkeypatch.setattr("gnnbench.comparison._config.validate", None)  # for options of a backend alone
+    monkeypatch.setattr("gnnbench.comparison.turns.validate", None)  # for options of a backend alone
     assert compared(tmp_path, Runner(), "pyg", "isplib", rounds=1, config=config).status == "ok"

@@ -110,7 +110,7 @@ def test_a_stopped_prediction_goes_on_at_its_block(trained: Path, monkeypatch: p
 
     def job() -> Job:
         made = asked("layerwise", trained / "best.pt")
-        work = inference._Inferring(made, 0, Path("out"), datasets.roots(), Path("p.npz"), lambda _: None)
+        work = inference._Inferring(made, 0, Path("out"), datasets.roots(), lambda _: None)
         work.codes = {"isplib": code.digest()}
         result = work._job("isplib", Path("out"))
         result.predictions = Path("p.npz")

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import Field
 
-from gnnbench import stored
+from gnnbench import kinds
 from gnnbench.measure import environment
 from gnnbench.results import files
 from gnnbench.results.schema import Record
@@ -55,7 +55,7 @@ def timed(program: str, options: tuple[str, ...]) -> tuple[float, dict[str, floa
         start = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[2])
         seconds = time.perf_counter() - start
-        rounds = stored.load(Path(folder)).rounds
+        rounds = kinds.load(Path(folder)).results()
         epochs = {
             name: sum(sample.epoch_s for result in results for sample in result.samples)
             for name, results in rounds.items()

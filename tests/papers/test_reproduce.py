@@ -25,6 +25,7 @@ from gnnbench.papers._records import Claim, Measurement, Reproduction
 from gnnbench.report import plots, tables
 from gnnbench.results import files
 from gnnbench.results.schema import Ratio
+from gnnbench.stats import Interval
 from tests.support.commands import ROOT, run
 from tests.support.compare_runner import Runner, cell
 from tests.support.jobs import killed_at_random
@@ -369,7 +370,7 @@ def test_claims_of_the_same_quantity_share_a_row_and_a_bar() -> None:
     assert isinstance(bars, plots.Bars)
     assert bars.groups[0] == "gat\nforward\nmax\nvs dgl\n(paper,\nblog)"
     assert [re.split("[,;]", series.label)[0] for series in bars.series] == ["published", "ours", "ours"]
-    assert (bars.series[0].values, bars.series[0].ends) == ([2.0, 2.0], [(2.0, 8.0), None])
+    assert bars.series[0].values == [Interval(2.0, 2.0, 8.0), Interval(2.0, 2.0, 2.0)]
 
 
 def test_tables_and_pictures_say_what_was_measured(fake: str, tmp_path: Path) -> None:
@@ -480,7 +481,7 @@ def test_pictures_show_what_speedups_and_epochs_depend_on() -> None:
     assert [[line.points for line in panel.lines] for panel in drawn["widths"]] == [[[(16.0, 3.0), (32.0, 1.0)]]]
     assert [[line.points for line in panel.lines] for panel in drawn["batches"]] == [[[(64.0, 1.0), (256.0, 4.0)]]]
     (sets,) = drawn["sets"]
-    assert (sets.groups, sets.series[0].values) == (["pattern", "mnist"], [1.0, 2.0])
+    assert (sets.groups, [each.value for each in sets.series[0].values]) == (["pattern", "mnist"], [1.0, 2.0])
     (epochs,) = drawn["epochs"]
     assert epochs.stacked
     assert epochs.groups == ["gat\npyg", "gat\nours"]

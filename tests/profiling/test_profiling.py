@@ -23,7 +23,6 @@ from gnnbench.kinds import profile as report
 from gnnbench.ops.kernels import Kernels
 from gnnbench.profiling import Profile, check
 from gnnbench.report import page
-from gnnbench.report.page import Stored
 from tests.support.commands import run
 
 SMALL = ("--dataset", "synthetic:cora:0.05", "--set", "model.hidden=8", "--set", "measure.warmup=1")
@@ -110,7 +109,7 @@ def test_the_verb_writes_tables_trace_and_pictures(folder: Path) -> None:
     profile = gnnbench.load_result("p")
     assert isinstance(profile, Profile)
     assert len((folder / "o.csv").read_text().splitlines()) == 1 + len(profile.ops) == 1 + len(profile.to_frame())
-    html = page.html([Stored("profile", profile, profile.path)])
+    html = page.html([profile])
     assert "Where does the time of an epoch go?" in html
     assert html.count("<img") == 2
 

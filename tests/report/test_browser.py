@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gnnbench import stored, sweeps
+from gnnbench import kinds, sweeps
+from gnnbench.kinds.run import Run
+from gnnbench.kinds.tuning import Tuning
 from gnnbench.report import page
 from gnnbench.results import files
 from tests.support import browser
@@ -38,8 +40,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = ("tolokers_1_gcn", "ops/4_spmm_tolokers", "collate/ogbg-molhiv", "reproductions/isplib_small")
     measured = [ROOT / "results" / f"{name}.json" for name in names]
     swept(sweeps.load(written(folder)), folder / "sweep")
-    results = [stored.load(path) for path in (folder / "long-name-" / "x", *measured, folder / "sweep")]
-    results += [page.Stored("run", long_run(10_000), Path("x")), page.Stored("tuning", tuned(), Path("x"))]
+    results = [kinds.load(path) for path in (folder / "long-name-" / "x", *measured, folder / "sweep")]
+    results += [Run.of(long_run(10_000), Path("x")), Tuning.of(tuned(), Path("x"))]
     files.save_text(page.html(results), folder / "report.html")
     return folder / "report.html"
 

@@ -129,7 +129,7 @@ def test_a_red_gate_prints_no_speedup(tmp_path: Path) -> None:
     assert "isplib: logits" in text
     (line,) = (line for line in text.splitlines() if line.startswith("isplib "))
     assert "x" not in line
-    records = list(csv.DictReader(io.StringIO(tables.to_csv(comparison.records(found)))))
+    records = list(csv.DictReader(io.StringIO(tables.to_csv(comparison.Comparison.of(found, Path()).records()))))
     assert not any(value for name, value in records[1].items() if name.startswith("speedup"))
 
 
@@ -146,7 +146,7 @@ def test_before_anything_ran_a_comparison_is_a_table_too() -> None:
 
 
 def test_the_csv_has_the_names_and_numbers_of_the_json(found: Comparison) -> None:
-    records = list(csv.DictReader(io.StringIO(tables.to_csv(comparison.records(found)))))
+    records = list(csv.DictReader(io.StringIO(tables.to_csv(comparison.Comparison.of(found, Path()).records()))))
     assert [record["backend"] for record in records] == ["pyg", "pyg-sparse", "isplib", "reference", "cuda"]
     isplib = row(found, "isplib")
     assert isplib.epoch_s is not None
@@ -192,7 +192,7 @@ def test_a_stopped_run_says_why(result: Result) -> None:
 
 
 def test_every_epoch_is_a_line_of_the_csv(result: Result) -> None:
-    records = list(csv.DictReader(io.StringIO(tables.to_csv(run.records(result)))))
+    records = list(csv.DictReader(io.StringIO(tables.to_csv(run.Run.of(result, Path()).records()))))
     assert [int(record["epoch"]) for record in records] == [1, 2, 3, 4]
     assert [record["warmup"] for record in records] == ["True", "False", "False", "False"]
     assert [record["test"] for record in records] == ["0.7", "", "", ""]

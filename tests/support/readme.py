@@ -17,7 +17,7 @@ from gnnbench.benchmarks import layers as benchmark
 from gnnbench.benchmarks.draws import NegativesBench
 from gnnbench.benchmarks.records import BF16, Bench
 from gnnbench.comparison.record import Comparison, Row
-from gnnbench.inference._record import Inference
+from gnnbench.inference import Inference
 from gnnbench.kinds import bench, comparison, inference, reproduction, run
 from gnnbench.papers import Reproduction
 from gnnbench.papers._records import SCALES
@@ -25,6 +25,7 @@ from gnnbench.profiling import Profile
 from gnnbench.report import plots, tables
 from gnnbench.report.tables import NOTHING, Cell, Table, ended, ratio_cell
 from gnnbench.results import files
+from gnnbench.stats import Interval
 from tests.support import ways
 
 ROOT = Path(__file__).parents[2]
@@ -265,8 +266,7 @@ def draw(folder: Path) -> None:
     """The demo's speedups, and the pictures of every paper at the largest scale that was measured."""
     demo = files.load(Comparison, folder / DEMO)
     ratios = {row.backend: ratio for row in demo.rows if (ratio := row.speedup["pyg"])}
-    ends = [(each.low, each.high) for each in ratios.values()]
-    series = plots.Series("", [each.ratio for each in ratios.values()], ends)
+    series = plots.Series("", [Interval(each.ratio, each.low, each.high) for each in ratios.values()])
     bars = plots.Bars("", "epochs in the time of one of PyG's", [*ratios], [series])
     plots.save([bars], run.title(demo.config, demo.dataset), (folder / DEMO).with_suffix(".svg"))
     for paper in papers.names():

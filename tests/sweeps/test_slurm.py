@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnnbench import cells, datasets, stored, sweeps
+from gnnbench import cells, datasets, kinds, sweeps
 from gnnbench.errors import ConfigError
 from gnnbench.sweeps import _slurm
 from tests.support.commands import ROOT, run
@@ -101,7 +101,7 @@ def test_what_the_command_line_asks_reaches_slurm(slurm: Path, tmp_path: Path) -
     asked = dict(re.findall(r"#SBATCH --([\w-]+)(?:=(.*))?", (slurm / "script").read_text()))
     expected = {"array": "0-1%1", "partition": "gpu", "time": "90", "gpus-per-node": "1", "exclusive": ""}
     assert {**asked, **expected} == asked
-    points = stored.load(tmp_path / "out").record.points
+    points = kinds.load(tmp_path / "out").points
     assert [(point.seeds, bool(point.epoch_s)) for point in points] == [(1, True), (1, True)]
 
 

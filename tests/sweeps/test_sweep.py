@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gnnbench import cells, datasets, stats, stored, sweeps
+from gnnbench import cells, datasets, kinds, stats, sweeps
 from gnnbench.cells import Outcome, Work
 from gnnbench.errors import ConfigError
 from gnnbench.kinds import sweep as report
@@ -243,9 +243,9 @@ def test_tables_pictures_and_the_page_say_what_was_measured(plan: sweeps.Plan, t
     assert [x for x, _ in hidden.lines[0].points] == [8, 16, 32]
     assert [line.label for line in times.lines] == ["cora, pyg", "cora, isplib"]
     assert [bars.groups for bars in drawn["backend"] if isinstance(bars, plots.Bars)] == 2 * [["pyg", "isplib"]]
-    assert len(report.records(found)) == 12
-    result = stored.load(tmp_path)
-    assert (result.kind, result.record.model_dump()) == ("sweep", found.model_dump())
+    assert len(report.Sweep.records(found)) == 12
+    result = kinds.load(tmp_path)
+    assert (type(result), result.model_dump()) == (report.Sweep, found.model_dump())
     root = parsed(page.html([result]))
     assert root.all("p", class_="answer")[0].text.startswith(
         "Best on cora: hidden 16, pyg; validation accuracy 0.9100"

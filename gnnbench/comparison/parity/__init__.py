@@ -54,9 +54,7 @@ class TensorError(Record):
     )
     worst_row_index: int | None = None
     kinks: int = Field(
-        0,
-        description="nodes, or 1 for a parameter, too far off in one of both steps alone, forgiven as at the kink "
-        "of a leaky ReLU",
+        0, description="nodes, or 1 for a parameter, too far off in one step alone: at the kink of a leaky ReLU"
     )
     from_float64: float | None = Field(
         None,
@@ -83,18 +81,11 @@ class BackendParity(Record):
     reason: str = ""
     worst_tensor: str | None = None
     tolerance: float = Field(TOLERANCE, description="what it was judged by: its own where it states one")
-    autocasts: float = Field(
-        0.0,
-        description="so many times what autocast moves a tensor of the reference may it differ, if more",
-    )
+    autocasts: float = Field(0.0, description="it may differ by so many times what autocast moves the reference")
     rel_rms: float | None = Field(None, description="that of the worst tensor")
-    tensors: dict[str, TensorError] = Field(
-        {}, description="by name: logits and every gradient of both steps, and what attention dropout does"
-    )
+    tensors: dict[str, TensorError] = Field({}, description="by name: of both steps, and what dropout does")
     unchecked: list[str] = Field([], description="what of this backend could not be checked, and why")
-    code: str = Field(
-        "", description="hash of the code that was judged, see `gnnbench.measure.code`; empty: not known"
-    )
+    code: str = Field("", description="hash of the code that was judged; empty: not known")
     rounds: list[RoundParity] = Field([], description="the timed processes, each after its last epoch")
     losses: str = Field("", description="where its losses part from the reference's; empty if not, or not known")
 

@@ -109,14 +109,12 @@ def _layer(
     return model, batch
 
 
-def _passes(model: torch.nn.Module, batch: Batch, expected: Tensor) -> list[tuple[float, float]]:
-    """Return per pass the projection of the error on `expected` and the squared error, both over its square."""
+def _passes(model: torch.nn.Module, batch: Batch, expected: Tensor) -> Tensor:
+    """Project the error of each pass on `expected`, and square it; both over the square of that, [PASSES, 2]."""
     size = float(expected.square().sum()) or 1.0
     deviations = (batch.outputs(model).double() - expected for _ in range(PASSES))
-    return [
-        (float((deviation * expected).sum()) / size, float(deviation.square().sum()) / size)
-        for deviation in deviations
-    ]
+    sums = [(float((each * expected).sum()), float(each.square().sum())) for each in deviations]
+    return torch.tensor(sums, dtype=torch.float64) / size
 
 
 def _in_evaluation(model: torch.nn.Module, batch: Batch, expected: Tensor) -> TensorError:
@@ -126,8 +124,8 @@ def _in_evaluation(model: torch.nn.Module, batch: Batch, expected: Tensor) -> Te
     return TensorError(rel_rms=result, worst_row=0.0, problem=problem)
 
 
-def _mean(passes: list[tuple[float, float]], p: float) -> str:
-    mean, error = _estimate([along for along, _ in passes])
+def _mean(passes: Tensor, p: float) -> str:
+    mean, error = _estimate(passes[:, 0])
     if not error > 0:
         return f"{PASSES} passes are all alike, though a share of {p:g} is to be dropped"
     if not abs(mean) <= SIGMAS * error + TOLERANCE:
@@ -135,8 +133,8 @@ def _mean(passes: list[tuple[float, float]], p: float) -> str:
     return ""
 
 
-def _spread(ours: list[tuple[float, float]], theirs: list[tuple[float, float]], p: float) -> str:
-    (our_size, our_error), (size, error) = (_estimate([size for _, size in passes]) for passes in (ours, theirs))
+def _spread(ours: Tensor, theirs: Tensor, p: float) -> str:
+    (our_size, our_error), (size, error) = (_estimate(passes[:, 1]) for passes in (ours, theirs))
     if abs(our_size - size) <= SIGMAS * (our_error + error) + TOLERANCE * size:
         return ""
     return f"{our_size / (size or 1.0):.2f} of PyG's variance, so that not a share of {p:g} is dropped"
@@ -181,10 +179,9 @@ def _miss(model: torch.nn.Module, value: Callable[[], float], size: float) -> fl
     return abs((sides[0] - sides[1]) / 2 - rise) / (rise or 1.0)
 
 
-def _estimate(values: list[float]) -> tuple[float, float]:
+def _estimate(values: Tensor) -> tuple[float, float]:
     """Mean and its standard error."""
-    result = torch.tensor(values, dtype=torch.float64)
-    return float(result.mean()), float(result.std()) / len(values) ** 0.5
+    return float(values.mean()), float(values.std()) / len(values) ** 0.5
 
 
 def _off(tensor: Tensor, expected: Tensor) -> float:

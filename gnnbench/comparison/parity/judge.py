@@ -45,31 +45,22 @@ EVALUATION = " in evaluation"
 
 @dataclass
 class Snapshot:
-    """The tensors that a backend computed.
+    """The tensors that a backend computed, on the CPU.
 
-    Attributes:
-        tensors: by name, on the CPU: "logits" [N, C], "gradient at nodes" [N, 8], and "gradient of PARAMETER" of
-            a training step; the same with " in evaluation" of a step in evaluation mode from other weights.
-        tolerance: relative error that the backend is allowed.
-        rounding: of the reference, how far rounding moves each tensor: norms of rows [N] of what has a row for
-            every node, otherwise the RMS [].
-        dropout: what was measured of dropout, by name.
-        unchecked: sentences, what could not be checked.
-        kinks: of the reference, whether scores go through leaky ReLUs.
-        autocast: whether it was computed under autocast.
-        lowered: of the reference, the RMS [] by which autocast moves each tensor; empty if nothing runs under it.
-        exact: of the reference, its tensors in float64; empty unless a backend was too far from it.
+    They are "logits" [N, C], "gradient at nodes" [N, 8], and "gradient of PARAMETER" of a training step; the same
+    with " in evaluation" of a step in evaluation mode from other weights. What only the reference has is empty in
+    others: `rounding` has norms of rows [N] of what has a row for every node, otherwise the RMS [].
     """
 
     tensors: dict[str, Tensor]
-    tolerance: float = TOLERANCE
-    rounding: dict[str, Tensor] = field(default_factory=dict)
-    dropout: dict[str, TensorError] = field(default_factory=dict)
-    unchecked: list[str] = field(default_factory=list)
-    kinks: bool = False
-    autocast: bool = False
-    lowered: dict[str, Tensor] = field(default_factory=dict)
-    exact: dict[str, Tensor] = field(default_factory=dict)
+    tolerance: float = TOLERANCE  # relative error that the backend is allowed
+    rounding: dict[str, Tensor] = field(default_factory=dict)  # of the reference, how far that moves each tensor
+    dropout: dict[str, TensorError] = field(default_factory=dict)  # what was measured of it, by name
+    unchecked: list[str] = field(default_factory=list)  # sentences, what could not be checked
+    kinks: bool = False  # of the reference, whether scores go through leaky ReLUs
+    autocast: bool = False  # whether it was computed under autocast
+    lowered: dict[str, Tensor] = field(default_factory=dict)  # of the reference, the RMS [] that autocast moves by
+    exact: dict[str, Tensor] = field(default_factory=dict)  # of the reference, once a backend was too far from it
 
     def learn_rounding(self, again: dict[str, Tensor]) -> None:
         """Raise `rounding` to that of the same steps on features that are changed in their last bits."""

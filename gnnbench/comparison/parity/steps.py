@@ -46,7 +46,14 @@ def computed(
     It computes in float32; where `config` asks for bfloat16 it finds how far that moves, too.
     """
     if as_reference:
-        return _reference(config, backend, dataset, cache)
+        exact = config.changed(train={"precision": "float32"})
+        snapshot = allowed(exact, backend, _steps(exact, backend, dataset, cache))
+        snapshot.kinks = any(True for _ in _sloped(setup.build(config, setup.ModelDims.of(dataset))))
+        for seed in range(ROUNDED):
+            snapshot.learn_rounding(_steps(exact, backend, dataset, cache, seed))
+        if config.train.precision == "bf16":
+            snapshot.learn_autocast(_steps(config, backend, dataset, cache))
+        return snapshot
     snapshot = allowed(config, backend, _steps(config, backend, dataset, cache))
     kinds = drops(config.model.model_dump())
     if "attention_dropout" in kinds:
@@ -75,17 +82,6 @@ def allowed(config: Run, backend: Backend, tensors: dict[str, Tensor]) -> Snapsh
     return Snapshot(tensors, max(filter(None, each)), autocast=autocast)
 
 
-def _reference(config: Run, backend: Backend, dataset: AnyDataset, cache: Path | None) -> Snapshot:
-    exact = config.changed(train={"precision": "float32"})
-    snapshot = allowed(exact, backend, _steps(exact, backend, dataset, cache))
-    snapshot.kinks = any(True for _ in _sloped(setup.build(config, setup.ModelDims.of(dataset))))
-    for seed in range(ROUNDED):
-        snapshot.learn_rounding(_steps(exact, backend, dataset, cache, seed))
-    if config.train.precision == "bf16":
-        snapshot.learn_autocast(_steps(config, backend, dataset, cache))
-    return snapshot
-
-
 def _steps(
     config: Run,
     backend: Backend,
@@ -101,7 +97,7 @@ def _steps(
     def prepared(slope: float | None) -> tuple[Module, Batching]:
         """The model with its first weights and without dropout, in training mode, and its batches."""
         model = setup.build(without, dims)
-        _jitter_embeddings(model, jitter)
+        jitter_weights(model.embed, jitter)  # of categories, which have no last bits themselves
         for conv in _sloped(model) if slope else ():
             conv.negative_slope = slope
         model.to(backend.device, dtype).train()
@@ -128,7 +124,7 @@ def _evaluation(
         for parameter in other.parameters():
             size = float(parameter.square().mean().sqrt()) or 1.0
             parameter.add_(torch.randn_like(parameter), alpha=MOVED * size)
-    _jitter_embeddings(other, jitter)
+    jitter_weights(other.embed, jitter)
     model.load_state_dict(other.state_dict(), strict=False)  # all but the probe
     model.eval()
     for module in model.modules():
@@ -166,13 +162,8 @@ def _step(model: Module, batching: Batching, batch: Batch) -> dict[str, Tensor]:
 
 
 def _doubled(dataset: AnyDataset) -> AnyDataset:
-    """Features and targets in float64."""
     if isinstance(dataset, TypedDataset):
-        data = copy.copy(dataset.data)
-        for store in data.stores:
-            for key, value in list(store.items()):
-                store[key] = _as_double(value)
-        return replace(dataset, data=data)
+        return replace(dataset, data=copy.copy(dataset.data).apply(_as_double))
     whole = dataset.changed() if isinstance(dataset, NodeDataset) else dataset
     return replace(whole, **{each.name: _as_double(getattr(whole, each.name)) for each in fields(whole)})
 
@@ -203,29 +194,21 @@ def _reversed(adj: Any) -> Any:
     return adj.flip(1) if isinstance(adj, Tensor) and adj.layout == torch.strided else adj
 
 
-def jittered(x: Any, seed: int) -> Any:
-    """Change numbers in their last bits; x is a tensor, or tensors by type."""
+def jittered(x: Any, seed: int | None) -> Any:
+    """Change numbers in their last bits, if there is a seed; x is a tensor, or tensors by type."""
     if isinstance(x, dict):
         return {kind: jittered(own, seed) for kind, own in x.items()}
-    if not x.is_floating_point():
+    if seed is None or not x.is_floating_point():
         return x
     noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)).mul_(2).sub_(1)
     return torch.addcmul(x, x, noise.to(x.device), value=JITTER)
 
 
 @torch.no_grad()
-def jitter_weights(model: Module) -> None:
-    """Change the weights of a model in their last bits."""
-    for parameter in model.parameters():
-        parameter.copy_(jittered(parameter, 0))
-
-
-@torch.no_grad()
-def _jitter_embeddings(model: Any, seed: int | None) -> None:
-    """Jitter the embeddings of categories, which have no last bits themselves."""
-    if model.embed is not None and seed is not None:
-        for parameter in model.embed.parameters():
-            parameter.copy_(jittered(parameter, seed))
+def jitter_weights(model: Any, seed: int | None = 0) -> None:
+    """Change the weights of a model, if there is one, in their last bits; as `jittered`."""
+    for parameter in () if model is None else model.parameters():
+        parameter.copy_(jittered(parameter, seed))
 
 
 def _reverse_pairs(decoder: Any) -> None:
@@ -271,5 +254,4 @@ class _Probed(Module):
         self.register_buffer("projection", projection, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        tensor: Tensor = self.smooth(x + self.probe[: x.size(0)] @ self.projection)
-        return tensor
+        return self.smooth(x + self.probe[: x.size(0)] @ self.projection)

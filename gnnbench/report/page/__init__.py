@@ -1,6 +1,6 @@
 """Results as one page that needs nothing else: verdict, tables, pictures, machine and configuration.
 
-Each module of `report` makes the sections of its kind; `page.html.jinja`, `page.css` and `page.js` are the page.
+Each kind of result makes its section; `page.html.jinja`, `page.css` and `page.js` are the page.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import yaml
 
-from gnnbench import __version__, registry, units
+from gnnbench import __version__, units
 from gnnbench.report.plots import ILLEGAL, Picture
 from gnnbench.report.tables import Table
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from gnnbench.results.schema import Result
+    from gnnbench.kinds import ResultKind
 
 FOLDER = Path(__file__).parent
 CODE = re.compile("`([^`&]+)`")  # but for what was escaped
@@ -32,46 +32,20 @@ ATTACHED = 100_000  # bytes of a compressed JSON, beyond which a page does not c
 Tone = Literal["good", "bad", "plain"]  # of a verdict: proven, refused or wrong, and everything else
 
 
-class Stored(NamedTuple):
-    """A result, where it lies, and the results of a comparison's rounds by backend."""
-
-    kind: str
-    record: Any
-    path: Path
-    rounds: Mapping[str, Sequence[Result]] = {}
-
-
-def section(stored: Stored) -> Section:
-    """Make the section of a page about a result."""
-    module = registry.find("kinds", stored.kind if stored.kind in registry.names("kinds") else "bench")
-    if make := getattr(module, "section", None):
-        made = make(stored.record, *filter(None, [stored.rounds]))
-    else:
-        drawn, only = module.KIND.of(stored.record, stored.path).tables(), ["The table holds what was measured."]
-        made = Section(module.KIND.__name__, drawn[0].title, "", only, grids=[*map(Grid, drawn)])
-    status = getattr(stored.record, "status", "ok")
-    if status == "ok" or stored.kind in ("run", "profile"):
-        return made
-    return replace(made, verdict=[*made.verdict, f"Not finished when this was written: {status}."])
-
-
-def html(results: Sequence[Stored]) -> str:
+def html(results: Sequence[ResultKind]) -> str:
     """A page about `results`, in their order; it asks for nothing outside itself, and works without JavaScript."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    loader = FileSystemLoader(FOLDER)
     environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
     environment.filters |= {"key": _key, "prose": _prose, "yaml": yaml_of}
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     page = environment.get_template("page.html.jinja").render(
-        sections=[*map(section, results)],
+        sections=[result.section() for result in results],
         results=results,
-        attached=[_attached(stored.record) for stored in results],
+        attached=[_attached(result) for result in results],
         style=(FOLDER / "page.css").read_text(encoding="utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -112,39 +86,23 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """One result in the order in which it is read.
+    """One result in the order in which it is read."""
 
-    Attributes:
-        kind: such as "Comparison".
-        title: what was measured, and on what.
-        question: what the result answers, in a sentence.
-        verdict: the answer in a sentence, then what limits it.
-        advice: doubts about the figures, each with its remedy.
-        grids: tables, the one of the verdict first.
-        details: tables that are folded away.
-        conditions: how it was measured, a sentence each.
-        environment: the machine, as in the JSON.
-        config: the configuration that ran; empty where there is none.
-        command: what repeats it, if the configuration is saved as `run.yaml`.
-        remark: what the command leaves open.
-        file: what else it needs, as the text of a file that the remark names.
-    """
-
-    kind: str
-    title: str
-    question: str
-    verdict: Sequence[str]
+    kind: str  # such as "Comparison"
+    title: str  # what was measured, and on what
+    question: str  # what the result answers, in a sentence
+    verdict: Sequence[str]  # the answer in a sentence, then what limits it
     tone: Tone = "plain"
-    advice: Sequence[str] = ()
-    grids: Sequence[Grid] = ()
+    advice: Sequence[str] = ()  # doubts about the figures, each with its remedy
+    grids: Sequence[Grid] = ()  # tables, the one of the verdict first
     pictures: Sequence[Picture] = ()
-    details: Sequence[Grid] = ()
-    conditions: Sequence[str] = ()
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    command: str = ""
-    remark: str = ""
-    file: str = ""
+    details: Sequence[Grid] = ()  # tables that are folded away
+    conditions: Sequence[str] = ()  # how it was measured, a sentence each
+    environment: Mapping[str, Any] = field(default_factory=dict)  # the machine, as in the JSON
+    config: Mapping[str, Any] = field(default_factory=dict)  # that ran; empty where there is none
+    command: str = ""  # what repeats it, if the configuration is saved as `run.yaml`
+    remark: str = ""  # what the command leaves open
+    file: str = ""  # what else it needs, as the text of a file that the remark names
 
     @property
     def tables(self) -> list[Table]:
@@ -157,20 +115,17 @@ class Section:
 def section_of(record: Any, tables: Sequence[Table], words: Sequence[str], **others: Any) -> Section:
     """The section of a record: its tables, with their notes as the conditions, unless `others` have their own.
 
-    Args:
-        record: what was measured.
-        tables: those that a command prints, the one with the title first.
-        words: `gnnbench` with these measures it again.
-        others: of `Section`.
+    `gnnbench` with `words`, if there are any, measures it again; `others` are fields of `Section`.
     """
     fields: dict[str, Any] = {
+        "kind": type(record).__name__,
         "title": tables[0].title,
         "advice": getattr(record, "warnings", ()),
         "grids": [Grid(replace(table, notes=())) for table in tables],
         "conditions": [note for table in tables for note in table.notes],
         "environment": getattr(record, "environment", {}),
         "config": getattr(record, "config", {}),
-        "command": shlex.join(["gnnbench", *words]),
+        "command": shlex.join(["gnnbench", *words]) if words else "",
     }
     made = Section(**fields | others)
     elsewhere = ("Status: ", "Warning: ")  # of a section
