@@ -47,8 +47,7 @@ class DatasetConfig(Section):
         description="of links: hits@K, mrr, auc or ap; empty: the benchmark's own, else auc",
     )
     negatives: Count = Field(
-        0,
-        description="destinations drawn for each evaluated link, as mrr needs; 0: one list for all",
+        0, description="destinations drawn for each evaluated link, as mrr needs; 0: one list for all"
     )
     embedding: Count = Field(0, description="width of vectors trained in place of features, of links or types")
 

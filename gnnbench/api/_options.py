@@ -1,7 +1,5 @@
 """Parameters that several functions share: their options on the command line, and what is made of them.
 
-That is configurations, lists of names and numbers, and how the functions end.
-
 `Annotated[TYPE, OPTION]`, or `Annotated[TYPE, OPTION, COMMAND_LINE_TYPE]` where the command line knows TYPE not.
 """
 

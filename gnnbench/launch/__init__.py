@@ -128,12 +128,12 @@ def run_ranks(task: Task, count: int, tell: Callable[[str], None] = lambda _: No
     Raises:
         GnnbenchError: `task.out` cannot be written.
     """
-    import psutil
+    from gnnbench.measure import environment as machine  # which imports PyTorch
 
     path = task.out / RANKS / FILE
     files.save_json(task, path)
-    cores = len(psutil.Process().cpu_affinity()) if sys.platform == "linux" else psutil.cpu_count() or 1
-    shared = {"GLOO_SOCKET_IFNAME": loopback(), "OMP_NUM_THREADS": str(max(1, cores // count))}
+    threads = max(1, machine.usable_cores() // count)
+    shared = {"GLOO_SOCKET_IFNAME": loopback(), "OMP_NUM_THREADS": str(threads)}
     events: queue.SimpleQueue[tuple[int, int | str]] = queue.SimpleQueue()
     codes: dict[int, int] = {}
     asked: set[int] = set()

@@ -122,8 +122,7 @@ def check_same(stored: dict[str, Any], wanted: dict[str, Any], folder: Path) -> 
     """
     there, here = dict(schema.flat(stored)), dict(schema.flat(wanted))
     keys = [key for key in sorted(there | here) if there.get(key) != here.get(key)]
-    if keys:
-        named = (f"{key} ({there.get(key)!r} there, {here.get(key)!r} here)" for key in keys)
+    if named := [f"{key} ({there.get(key)!r} there, {here.get(key)!r} here)" for key in keys]:
         raise ConfigError(
             f"{folder}: holds a run of another configuration, which differs in {', '.join(named)}; "
             "resume it with its own configuration, or choose another --out"
