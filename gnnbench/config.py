@@ -6,9 +6,9 @@ import copy
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from gnnbench import documents, registry, units
 from gnnbench.errors import ConfigError, did_you_mean
@@ -47,21 +47,16 @@ class DatasetConfig(Section):
         description="of links: hits@K, mrr, auc or ap; empty: the benchmark's own, else auc",
     )
     negatives: Count = Field(
-        0,
-        description="destinations drawn for each evaluated link, as mrr needs; 0: one list for all",
+        0, description="destinations drawn for each evaluated link, as mrr needs; 0: one list for all"
     )
     embedding: Count = Field(0, description="width of vectors trained in place of features, of links or types")
 
     @model_validator(mode="after")
-    def _shares_fit(self) -> DatasetConfig:
+    def _fits_together(self) -> DatasetConfig:
         if self.train_share + self.val_share > 1:
             raise ValueError(
                 f"train_share {self.train_share} and val_share {self.val_share} add up to more than 1"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _links_are_predicted(self) -> DatasetConfig:
         given = [key for key in ("metric", "negatives") if getattr(self, key)]
         if given and self.task == "nodes":
             raise ValueError(f"{given[0]} is for task links; set dataset.task=links too")
@@ -136,7 +131,7 @@ class TrainConfig(Section):
     label_smoothing: Fraction = Field(0.0, description="share of each target that is spread over all classes")
 
     @model_validator(mode="after")
-    def _epochs_are_left_to_replay(self) -> TrainConfig:
+    def _epochs_are_left(self) -> TrainConfig:
         if self.cuda_graph and self.epochs <= RECORDED_EPOCH:
             raise ValueError(
                 f"cuda_graph records epoch {RECORDED_EPOCH} and replays those after it; "
@@ -144,37 +139,22 @@ class TrainConfig(Section):
             )
         if self.cuda_graph and (self.schedule != "none" or self.warmup_epochs):
             raise ValueError("cuda_graph replays one learning rate; leave it out, or schedule and warmup_epochs")
-        return self
-
-    @model_validator(mode="after")
-    def _warm_up_ends(self) -> TrainConfig:
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs {self.warmup_epochs} leaves none of {self.epochs} epochs; lower it")
         return self
 
 
 class BatchConfig(Section):
-    """The keys of every kind of batches; each kind's own `Config` adds more, and says what the kind can do.
+    """The keys of every kind of batches; each kind's own `Config` adds more, and says what the kind can do."""
 
-    Attributes:
-        graphs: a step is on some of many graphs, not on one.
-        links: a step is on some links, not on nodes.
-        typed: a step may be on a graph of several types.
-        draws_neighbors: edges are drawn from a graph that may be too large to be copied.
-        distributed: each of several processes has a part of the graph.
-        data_parallel: several processes that have the whole data may share out the targets of each step.
-        loaders: who may make its batches, by the names of `backend.loader`.
-        with_workers: the kind that takes its place where several processes are asked for; empty for none.
-    """
-
-    graphs: ClassVar[bool] = False
-    links: ClassVar[bool] = False
-    typed: ClassVar[bool] = False
-    draws_neighbors: ClassVar[bool] = False
-    distributed: ClassVar[bool] = False
-    data_parallel: ClassVar[bool] = False
-    loaders: ClassVar[tuple[str, ...]] = ("ours",)
-    with_workers: ClassVar[str] = ""
+    graphs: ClassVar[bool] = False  # a step is on some of many graphs, not on one
+    links: ClassVar[bool] = False  # a step is on some links, not on nodes
+    typed: ClassVar[bool] = False  # a step may be on a graph of several types
+    draws_neighbors: ClassVar[bool] = False  # edges are drawn from a graph that may be too large to be copied
+    distributed: ClassVar[bool] = False  # each of several processes has a part of the graph
+    data_parallel: ClassVar[bool] = False  # several that have the whole data may share out the targets of a step
+    loaders: ClassVar[tuple[str, ...]] = ("ours",)  # who may make its batches, by the names of `backend.loader`
+    with_workers: ClassVar[str] = ""  # the kind that takes its place where several processes are asked for, if any
 
     kind: str = "full"
     timeout_s: Positive = Field(600, description="how long a worker waits for another one that does not answer")
@@ -231,18 +211,19 @@ class BackendConfig(Section):
     )
 
 
-Dataset = TypeVar("Dataset", bound=DatasetConfig)
-Model = TypeVar("Model", bound=ModelConfig)
-Batch = TypeVar("Batch", bound=BatchConfig)
-Kind = TypeVar("Kind", bound=Section)
+SECTIONS: dict[str, tuple[str, str, type[Section]]] = {  # those of which a key names the class, as a module has it
+    "dataset": ("source", "datasets", DatasetConfig),
+    "model": ("name", "models", ModelConfig),
+    "batch": ("kind", "training.batching", BatchConfig),
+}
 
 
-class RunConfig(Section, Generic[Dataset, Model, Batch]):
+class Run(Section):
     """A complete run."""
 
-    dataset: Dataset
-    model: Model
-    batch: Batch
+    dataset: Any
+    model: Any
+    batch: Any
     train: TrainConfig = TrainConfig()
     measure: MeasureConfig = MeasureConfig()
     backend: BackendConfig = BackendConfig()
@@ -263,7 +244,6 @@ class RunConfig(Section, Generic[Dataset, Model, Batch]):
         return self.batch.data_parallel and self.train.workers > 1
 
 
-Run: TypeAlias = RunConfig[Any, Any, Any]
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 
 
@@ -290,7 +270,7 @@ def load(
         ConfigError: with every problem, one sentence each.
     """
     if isinstance(source, Path):
-        raw, origin = documents.read(source, [*RunConfig.model_fields]), str(source)
+        raw, origin = documents.read(source, [*Run.model_fields]), str(source)
     else:
         raw, origin = copy.deepcopy({**source}), "config"
     given: dict[str, str] = {}
@@ -312,23 +292,28 @@ def validate(raw: dict[str, Any], where: str, given: Mapping[str, str] = {}) -> 
         where: names the origin of `raw` in problems.
         given: by key or section, the option that it comes from, which is named instead.
     """
-    dataset_type, problems = _section_type(raw, "dataset", "source", "datasets", DatasetConfig)
-    model_type, more = _section_type(raw, "model", "name", "models", ModelConfig)
     raw = {**raw, "batch": raw.get("batch") or {}}
     if isinstance(raw["batch"], dict):
-        raw["batch"] = {"kind": "full", **raw["batch"]}
-    batch_type, others = _section_type(raw, "batch", "kind", "training.batching", BatchConfig)
-    train = raw.get("train")
-    if batch_type.with_workers and isinstance(train, dict) and train.get("workers", 1) != 1:
-        raw["batch"]["kind"] = batch_type.with_workers
-        batch_type = registry.find("training.batching", batch_type.with_workers).Config
-    problems += more + others
+        raw["batch"] = {"kind": BatchConfig().kind, **raw["batch"]}
+    kinds: dict[str, Any] = {}
+    problems: list[str] = []
+    for section, (key, package, base) in SECTIONS.items():
+        kinds[section], content = base, raw.get(section)
+        if isinstance(content, dict) and key in content:
+            if (name := content[key]) in (allowed := registry.names(package)):
+                kinds[section] = registry.find(package, name).Config
+            else:
+                problems.append(f"{section}.{key}: unknown {key} {name!r}{did_you_mean(str(name), allowed)}")
+    train, with_workers = raw.get("train"), kinds["batch"].with_workers
+    if with_workers and isinstance(train, dict) and train.get("workers", 1) != 1:
+        raw["batch"]["kind"] = with_workers
+        kinds["batch"] = registry.find("training.batching", with_workers).Config
+    kind = _run_type(*kinds.values())
     try:
-        config = _run_type(dataset_type, model_type, batch_type).model_validate(raw)
+        config = kind.model_validate(raw)
     except ValidationError as error:
         known = {problem.split(":")[0] for problem in problems}
-        sections = {"dataset": dataset_type, "model": model_type, "batch": batch_type}
-        sentences = (sentence(problem, _holder(problem["loc"], sections)) for problem in error.errors())
+        sentences = [sentence(problem, kind) for problem in error.errors()]
         problems += [problem for problem in sentences if problem.split(":")[0] not in known]
     if problems:
         raise ConfigError(*(_placed(problem, where, given) for problem in problems))
@@ -390,29 +375,17 @@ def override(raw: dict[str, Any], overrides: Overrides, names: Mapping[str, str]
     return {key: names.get(key, f"--set {key}") for key in values}
 
 
-def _section_type(
-    raw: dict[str, Any], section: str, key: str, package: str, base: type[Kind]
-) -> tuple[type[Kind], list[str]]:
-    """The `Config` class that `raw[section][key]` names; the base class and a problem where it names none."""
-    content = raw.get(section)
-    if not isinstance(content, dict) or key not in content:
-        return base, []
-    name = content[key]
-    if name not in (allowed := registry.names(package)):
-        return base, [f"{section}.{key}: unknown {key} {name!r}{did_you_mean(str(name), allowed)}"]
-    return registry.find(package, name).Config, []
-
-
 @functools.cache
-def _run_type(dataset: type[DatasetConfig], model: type[ModelConfig], batch: type[BatchConfig]) -> type[Run]:
+def _run_type(dataset: type[Section], model: type[Section], batch: type[Section]) -> type[Run]:
     """Kept, as pydantic takes a while to make it."""
-    return RunConfig[dataset, model, batch]  # type: ignore[valid-type]
+    return create_model("Run", __base__=Run, dataset=(dataset, ...), model=(model, ...), batch=(batch, ...))
 
 
-def sentence(error: Any, holder: Any) -> str:
-    """One of the `errors()` of pydantic; `holder` is the section whose key is at fault."""
+def sentence(error: Any, kind: type[Section]) -> str:
+    """One of the `errors()` of pydantic about a `kind`."""
     key = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
+        holder: Any = kind.model_fields[key[0]].annotation if len(key) > 1 else kind
         return f"{'.'.join(key)}: unknown key{did_you_mean(key[-1], holder.model_fields)}"
     if error["type"] == "missing":
         return f"{'.'.join(key)}: is required and was not given"
@@ -420,10 +393,3 @@ def sentence(error: Any, holder: Any) -> str:
         return f"{'.'.join(key)}: {error['ctx']['error']}"
     message = error["msg"].replace("Input should be", "must be")
     return f"{'.'.join(key)}: {message}, found {error['input']!r}"
-
-
-def _holder(key: Sequence[Any], sections: dict[str, type[Section]]) -> Any:
-    """The section that a key belongs to, or the whole run."""
-    if len(key) < 2:
-        return RunConfig
-    return sections.get(key[0]) or RunConfig.model_fields[key[0]].annotation

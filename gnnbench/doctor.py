@@ -28,28 +28,29 @@ def examine(where: datasets.Roots) -> dict[str, Any]:
     the numbers of their choices, and files of other machines, versions or numbers of threads), `data` (`root`,
     `cache`, whether they exist and can be written, specs `on_disk`) and `available_memory_bytes`.
     """
+    try:
+        kernels = isplib.report()
+    except BackendUnavailable as error:  # GNNBENCH_ISA asks for more than there is
+        kernels = {"built": "yes", "reason": str(error)}
+    tuned = list(store.known(where.cache))
+    others = len(list(store.folder(where.cache).rglob("*.json"))) - len(tuned)
+    cached = [path.stat().st_size for path in where.cache.rglob("*") if path.is_file()]
     return {
         "environment": environment.describe(),
         "backends": {name: _backend(name) for name in backends.names()},
-        "kernels": _kernels(),
+        "kernels": kernels,
         "compiler": next(filter(None, map(shutil.which, COMPILERS)), None),
-        "tuned": _tuned(where),
-        "data": _data(where),
+        "tuned": {"graphs": {each.graph: len(each.choices) for each in tuned}, "other_files": others},
+        "data": {
+            "root": str(where.raw),
+            "root_exists": where.raw.is_dir(),
+            "root_writable": os.access(where.raw, os.W_OK),
+            "cache": str(where.cache),
+            "cache_bytes": sum(cached),
+            "on_disk": [offer.spec for offer in datasets.listing(where) if offer.on_disk],
+        },
         "available_memory_bytes": psutil.virtual_memory().available,
     }
-
-
-def _kernels() -> dict[str, Any]:
-    try:
-        return isplib.report()
-    except BackendUnavailable as error:  # GNNBENCH_ISA asks for more than there is
-        return {"built": "yes", "reason": str(error)}
-
-
-def _tuned(where: datasets.Roots) -> dict[str, Any]:
-    known = list(store.known(where.cache))
-    files = len(list(store.folder(where.cache).rglob("*.json")))
-    return {"graphs": {tuned.graph: len(tuned.choices) for tuned in known}, "other_files": files - len(known)}
 
 
 def _backend(name: str) -> dict[str, Any]:
@@ -59,18 +60,6 @@ def _backend(name: str) -> dict[str, Any]:
     except BackendUnavailable as error:
         reasons, remark = [str(error)], ""
     return {"available": not reasons, "reasons": reasons, "remark": remark}
-
-
-def _data(where: datasets.Roots) -> dict[str, Any]:
-    cached = [path.stat().st_size for path in where.cache.rglob("*") if path.is_file()]
-    return {
-        "root": str(where.raw),
-        "root_exists": where.raw.is_dir(),
-        "root_writable": os.access(where.raw, os.W_OK),
-        "cache": str(where.cache),
-        "cache_bytes": sum(cached),
-        "on_disk": [offer.spec for offer in datasets.listing(where) if offer.on_disk],
-    }
 
 
 def table(findings: dict[str, Any]) -> Table:

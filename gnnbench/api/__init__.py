@@ -1,7 +1,6 @@
 """Measuring from Python; the verbs of the command line are made of these functions.
 
-_configs     where a configuration comes from, and what overrides it
-_options     parameters that several functions share, and how they end
+_options     parameters that several functions share: their options, and what is made of them
 
 A file that is named as its function is a verb: its parameters are options.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,25 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gnnbench.api import _configs as configs
-from gnnbench.api._options import DataRoot, Dgl, Limit, Names, Numbers, Out, ended, numbers, threads_kept
+from gnnbench.api import _options as options
+from gnnbench.api._options import DataRoot, Dgl, Limit, Names, Numbers, Out
 from gnnbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from gnnbench.kinds import ResultKind
 
-COMMON = ("backend", "against", "backward")
-ON_GRAPH = (*COMMON, "graph", "widths", "heads", "weighted")
-# Benchmarks that are none of a single op, and the options that each has.
-OTHERS = {
-    "collate": ("graph", "backend", "against", "batches"),
-    "sample": ("graph", "against", "batches", "fanouts"),
-    "negatives": ("graph", "against", "batches"),
-    "conv": ("graph", "backend", "conv", "widths"),
+OTHERS = ("collate", "sample", "negatives", "conv")  # benchmarks that are none of a single op
+READ: dict[str, Callable[[Any], Any]] = {  # options that not all benchmarks have
+    **dict.fromkeys(("graph", "backend"), str),
+    **dict.fromkeys(("backward", "weighted"), bool),
+    **dict.fromkeys(("widths", "heads", "batches", "fanouts"), options.numbers),
+    **dict.fromkeys(("conv", "shapes", "against"), options.names),
 }
-SPECIFIC = {*ON_GRAPH, "shapes", *itertools.chain(*OTHERS.values())}
-READ: dict[str, Callable[[Any], Any]] = dict.fromkeys(("widths", "heads", "batches", "fanouts"), numbers)
-READ |= dict.fromkeys(("conv", "shapes", "against"), configs.names)
 NAMES = {"conv": "layers", "batches": "sizes"}  # of parameters of benchmarks, where they differ
 
 
@@ -83,7 +78,7 @@ def bench(
         GnnbenchError: bad data, or `out` cannot be written.
         KeyboardInterrupt: Ctrl-C; what was measured is kept.
     """
-    given = {name: value for name, value in locals().items() if value and name in SPECIFIC}
+    given = {name: value for name, value in locals().items() if value and name in READ}
     from gnnbench import benchmarks, datasets
     from gnnbench.benchmarks import collate, draws, layers
     from gnnbench.benchmarks.ops import OPS
@@ -93,34 +88,32 @@ def bench(
 
     if op not in (*OPS, *OTHERS):
         raise ConfigError(f"unknown op {op!r}{did_you_mean(op, [*OPS, *OTHERS])}")
-    has = OTHERS.get(op) or ((*COMMON, "shapes") if OPS[op].sizes else ON_GRAPH)
-    if wrong := [name for name in given if name not in has]:
+    if op in OTHERS:
+        others = {"collate": collate.bench, "conv": layers.bench, "sample": draws.sample, "negatives": draws.pairs}
+        measure: Callable[..., Any] = others[op]
+        has = {"graph", *inspect.signature(measure).parameters}
+    else:
+        on = {"shapes"} if OPS[op].sizes else {"graph", "widths", "heads", "weighted"}
+        measure, has = benchmarks.bench, {"backend", "against", "backward"} | on
+    if wrong := [name for name in given if NAMES.get(name, name) not in has]:
         raise ConfigError(f"bench {op} has no --{', --'.join(wrong)}")
     spec = given.pop("graph", "synthetic:reddit:0.01")
-    options = {
-        NAMES.get(name, name): READ[name](value) if name in READ else value for name, value in given.items()
-    }
+    chosen = {NAMES.get(name, name): READ[name](value) for name, value in given.items()}
     roots, folder = datasets.roots(data_root), Path(out) if out else files.new_folder(f"{op}-bench")
-    with threads_kept():
+    with options.threads_kept():
         environment.use_threads(threads)
-        grid = None if op in OTHERS else benchmarks.Grid(op, **options)
+        grid = None if op in OTHERS else benchmarks.Grid(op, **chosen)
         dataset: Any = None
-        if grid is None or not OPS[op].sizes:
-            config = configs.load(None, None if op == "collate" else configs.BARE, spec).dataset
+        if "graph" in has:
+            config = options.load(None, None if op == "collate" else options.BARE, spec).dataset
             dataset = datasets.load(config, roots)
             whole = op == "collate" or (op == "sample" and isinstance(dataset, datasets.TypedDataset))
             dataset = dataset if whole else datasets.single(dataset)
         kind: Any = kinds.OTHERS.get(op, kinds.Bench)
         if grid:
-            measure = partial(benchmarks.bench, grid, dataset, cache=roots.cache, dgl_python=dgl_python)
+            measure = partial(measure, grid, cache=roots.cache, dgl_python=dgl_python)
         else:
-            others: dict[str, Any] = {
-                "collate": collate.bench,
-                "conv": layers.bench,
-                "sample": partial(draws.sample, dgl_python=dgl_python),
-                "negatives": partial(draws.pairs, dgl_python=dgl_python),
-            }
-            measure = partial(others[op], dataset, **options)
+            measure = partial(measure, **chosen, **({"dgl_python": dgl_python} if "dgl_python" in has else {}))
         with kind.watched(quiet) as hear:
-            record = measure(out=folder, memory_limit=memory_limit, on_event=hear)
-    return ended(kind.of(record, folder / "bench.json"), check)
+            record = measure(dataset, out=folder, memory_limit=memory_limit, on_event=hear)
+    return options.ended(kind.of(record, folder / "bench.json"), check)

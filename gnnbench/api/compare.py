@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gnnbench.api import _configs as configs
 from gnnbench.api import _options as options
 
 if TYPE_CHECKING:
@@ -58,21 +57,21 @@ def compare(
     """
     from gnnbench import launch
 
-    loaded = configs.load(config, set, dataset, epochs, memory_limit)
+    loaded = options.load(config, set, dataset, epochs, memory_limit)
     launch.prepare()  # while PyTorch is imported here
     from gnnbench import comparison, datasets
     from gnnbench.comparison import baseline as baselines
     from gnnbench.kinds.comparison import Comparison
     from gnnbench.results import files
 
-    run, roots = comparison.resolve(loaded, configs.names(backends)), datasets.roots(data_root)
+    run, roots = comparison.resolve(loaded, options.names(backends)), datasets.roots(data_root)
     limit, kept = baselines.share(fail_above), None
     if save_baseline:
         baselines.path(roots.cache, save_baseline)
     if baseline:
         kept = baselines.load(roots.cache, baseline)
         baselines.check(kept, baseline, run, rounds)
-    folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-compare")
+    folder = Path(out) if out else files.new_folder(f"{options.stem(config)}-compare")
     with options.with_dgl(dgl_python), Comparison.watched(quiet) as hear:
         record = comparison.compare(run, rounds=rounds, out=folder, roots=roots, force=force, on_event=hear)
     if record.status == "ok" and (kept or save_baseline):

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gnnbench.api import _configs as configs
 from gnnbench.api import _options as options
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gnnbench.config import Run
     from gnnbench.kinds.inference import Inference
 
 
@@ -59,11 +57,19 @@ def infer(
 
     weights, stored = _weights(Path(checkpoint) if checkpoint else None)
     of_run = config is None and stored is not None
-    loaded = configs.load(stored if of_run else config, set, dataset, None, memory_limit)
+    loaded = options.load(stored if of_run else config, set, dataset, None, memory_limit)
     given = Path(out) if out else None
-    predictions = given if given and given.suffix == ".npz" else None
+    predictions = given.absolute() if given and given.suffix == ".npz" else None
     if predictions:
-        _check(predictions, loaded, force)
+        if predictions.exists() and not force:
+            raise ConfigError(f"{predictions} is there; choose another --out, or replace it with --force")
+        if not predictions.parent.is_dir():
+            raise ConfigError(f"--out {predictions}: there is no folder {predictions.parent}; create it first")
+        if loaded.dataset.reorder != "none":
+            raise ConfigError(
+                f"predictions are in the order of the dataset, which "
+                f"dataset.reorder={loaded.dataset.reorder} changes; leave it out"
+            )
     elif not rounds:
         raise ConfigError("--rounds 0 times nothing; give --out predictions.npz, or one round or more")
     launch.prepare()  # while PyTorch is imported here
@@ -71,19 +77,13 @@ def infer(
     from gnnbench.kinds.inference import Inference
     from gnnbench.results import files
 
-    asked = inference.asked(loaded, mode, configs.names(backends), weights)
+    asked = inference.asked(loaded, mode, options.names(backends), weights)
     roots = datasets.roots(data_root)
-    name = weights.absolute().parent.name if weights and of_run else configs.stem(config)
+    name = weights.absolute().parent.name if weights and of_run else options.stem(config)
     folder = given if given and not predictions else files.new_folder(f"{name}-infer")
     with options.with_dgl(dgl_python), Inference.watched(quiet) as hear:
         record = inference.infer(
-            asked,
-            rounds=rounds,
-            out=folder,
-            roots=roots,
-            force=force,
-            predictions=predictions.absolute() if predictions else None,
-            on_event=hear,
+            asked, rounds=rounds, out=folder, roots=roots, force=force, predictions=predictions, on_event=hear
         )
     return options.ended(Inference.of(record, folder / files.INFERENCE), check)
 
@@ -108,16 +108,3 @@ def _weights(checkpoint: Path | None) -> tuple[Path | None, dict[str, object] | 
     if not weights.exists():
         raise ConfigError(f"--checkpoint {checkpoint}: the run has no best.pt; resume it to its first evaluation")
     return weights, files.load(schema.Result, checkpoint / files.RUN).config
-
-
-def _check(predictions: Path, loaded: Run, force: bool) -> None:
-    """Refuse a file that cannot be written, or is there, before anything is computed."""
-    if predictions.exists() and not force:
-        raise ConfigError(f"{predictions} is there; choose another --out, or replace it with --force")
-    if not predictions.parent.is_dir():
-        raise ConfigError(f"--out {predictions}: there is no folder {predictions.parent}; create it first")
-    if loaded.dataset.reorder != "none":
-        raise ConfigError(
-            f"predictions are in the order of the dataset, which "
-            f"dataset.reorder={loaded.dataset.reorder} changes; leave it out"
-        )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gnnbench.api import _configs as configs
 from gnnbench.api import _options as options
 
 if TYPE_CHECKING:
@@ -46,17 +45,12 @@ def profile(
     from gnnbench.kinds.profile import Profile
     from gnnbench.results import files
 
-    loaded = configs.load(config, set, dataset, None, memory_limit, backend)
+    loaded = options.load(config, set, dataset, None, memory_limit, backend)
     trace = Path(trace) if trace else None
     profiling.check(loaded, epochs, trace)
-    folder = Path(out) if out else files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}-profile")
+    folder = Path(out) if out else files.new_folder(f"{options.stem(config)}-{loaded.backend.name}-profile")
     with options.threads_kept(), Profile.watched(quiet) as hear:
         record = profiling.profile(
-            loaded,
-            epochs=epochs,
-            roots=datasets.roots(data_root),
-            out=folder,
-            trace=trace,
-            on_event=hear,
+            loaded, epochs=epochs, roots=datasets.roots(data_root), out=folder, trace=trace, on_event=hear
         )
     return options.ended(Profile.of(record, folder / "profile.json"), check)

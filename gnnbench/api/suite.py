@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gnnbench.api import _configs as configs
-from gnnbench.api._options import DataRoot, Names, Out, ended
+from gnnbench.api._options import DataRoot, Names, Out, ended, names
 from gnnbench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def suite(
     folder = Path(out) if out else files.new_folder(f"{name}-suite")
     with Suite.watched(quiet) as hear:
         record = suites.run(
-            suites.cells(configs.names(graphs), configs.names(ops), size),
+            suites.cells(names(graphs), names(ops), size),
             scale=size,
             out=folder,
             roots=datasets.roots(data_root),

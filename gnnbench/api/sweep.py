@@ -13,7 +13,6 @@ from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from gnnbench.kinds.sweep import Sweep
-    from gnnbench.sweeps import Queue
 
 
 def sweep(
@@ -57,7 +56,14 @@ def sweep(
     from gnnbench.kinds.sweep import Sweep
     from gnnbench.results import files
 
-    waiting, side_by_side = queue(str(jobs), partition, minutes, gpus, exclusive)
+    match = re.fullmatch(r"(slurm:?)?([1-9]\d*)?", str(jobs))
+    if not match or not jobs or jobs == "slurm:" or (match[1] == "slurm" and match[2]):
+        raise ConfigError(f"--jobs {jobs}: must be a number such as 4, slurm, or slurm:16")
+    queue = None
+    if match[1]:
+        queue = sweeps.Queue(int(match[2] or sweeps.Queue.abreast), partition, minutes, gpus, exclusive)
+    elif partition or gpus or exclusive:
+        raise ConfigError("--partition, --gpus and --exclusive are of a cluster; add --jobs slurm")
     plan = sweeps.load(Path(grid), set or (), timed=timing)
     folder = Path(out or Path("runs", f"{plan.name}-sweep"))
     with Sweep.watched(quiet) as hear:
@@ -66,24 +72,9 @@ def sweep(
             out=folder,
             roots=datasets.roots(data_root),
             force=force,
-            jobs=side_by_side,
-            queue=waiting,
+            jobs=1 if queue else int(match[2]),
+            queue=queue,
             on_event=hear,
         )
     made = Sweep.of(record, folder / files.SWEEP)
     return ended(made.drawn(), check, "; ".join(record.warnings))
-
-
-def queue(jobs: str, partition: str, minutes: int, gpus: int, exclusive: bool) -> tuple[Queue | None, int]:
-    """The queue of a cluster if one is asked for, and the number of trials that run side by side here."""
-    from gnnbench.sweeps import Queue
-
-    match = re.fullmatch(r"(slurm:?)?([1-9]\d*)?", jobs)
-    if not match or not jobs or jobs == "slurm:" or (match[1] == "slurm" and match[2]):
-        raise ConfigError(f"--jobs {jobs}: must be a number such as 4, slurm, or slurm:16")
-    if match[1]:
-        abreast = int(match[2] or Queue.abreast)
-        return Queue(abreast, partition, minutes, gpus, exclusive), 1
-    if partition or gpus or exclusive:
-        raise ConfigError("--partition, --gpus and --exclusive are of a cluster; add --jobs slurm")
-    return None, int(match[2])

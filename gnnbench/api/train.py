@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gnnbench.api import _configs as configs
 from gnnbench.api import _options as options
 from gnnbench.errors import ConfigError
 
@@ -60,13 +59,13 @@ def train(
         GnnbenchError: the run failed, as by running out of memory; or `out` cannot be written.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the epoch at hand; what was measured is kept.
     """
-    from gnnbench import datasets, trackers
+    from gnnbench import datasets, launch, trackers
     from gnnbench.config import validate
     from gnnbench.kinds.run import Run
     from gnnbench.results import files, schema
-    from gnnbench.training import start, team
+    from gnnbench.training import run
 
-    roots, first, tracked = datasets.roots(data_root), team.is_first(), configs.names(track)
+    roots, first, tracked = datasets.roots(data_root), launch.is_first(), options.names(track)
     trackers.check(tracked)
     if resume:
         if config or set or backend or dataset or epochs or memory_limit or workers or out:
@@ -80,19 +79,19 @@ def train(
         kept = files.load(schema.Result, folder / files.RUN)
         loaded = validate(kept.config, str(folder / files.RUN))
     else:
-        loaded = configs.load(config, set, dataset, epochs, memory_limit, backend, workers)
+        loaded = options.load(config, set, dataset, epochs, memory_limit, backend, workers)
         folder = Path(out or "")  # of the first process that torchrun started, which alone writes
         if out and first:
             files.check_out(folder, files.RUN if force else "")
         elif first:
-            folder = files.new_folder(f"{configs.stem(config)}-{loaded.backend.name}")
-    loaded = start.by_torchrun(loaded)
+            folder = files.new_folder(f"{options.stem(config)}-{loaded.backend.name}")
+    loaded = run.by_torchrun(loaded)
     with (
         options.threads_kept(),
         Run.watched(quiet or not first, _tell) as hear,
         trackers.following(tracked if first else [], folder, hear) as told,
     ):
-        result = start.run(loaded, roots=roots, out=folder, resume=resume is not None, on_event=told)
+        result = run.start(loaded, roots=roots, out=folder, resume=resume is not None, on_event=told)
     return options.ended(Run.of(result, folder / files.RUN), check)
 
 

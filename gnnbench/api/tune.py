@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gnnbench.api import _configs as configs
-from gnnbench.api._options import AnyPath, DataRoot, Names, Numbers, Overrides, numbers, threads_kept
+from gnnbench.api import _options as options
+from gnnbench.api._options import AnyPath, DataRoot, Names, Numbers, Overrides
 from gnnbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def tune(
     roots = datasets.roots(data_root)
     is_run = str(target).endswith((".yaml", ".yml"))
     if is_run:
-        config = configs.load(Path(target), set)
+        config = options.load(Path(target), set)
     else:
-        config = configs.load(None, configs.BARE | by_key(set or ()), str(target))
-    with threads_kept():
+        config = options.load(None, options.BARE | by_key(set or ()), str(target))
+    with options.threads_kept():
         environment.use_threads(threads or config.measure.threads)
         kind, device = search.kernels_of(backend)
         loaded = datasets.load(config.dataset, roots)
@@ -73,8 +73,10 @@ def tune(
         if is_run and not (widths or ops):
             wanted = search.requests_of(config, dataset, kind, device)
         else:
-            asked = configs.names(ops) or search.AGGREGATIONS
-            wanted = search.requests(graph, asked, numbers(widths or "16,32,64,128,256"), numbers(heads))
+            asked = options.names(ops) or search.AGGREGATIONS
+            wanted = search.requests(
+                graph, asked, options.numbers(widths or "16,32,64,128,256"), options.numbers(heads)
+            )
         with Tuning.watched(quiet) as hear:
             tuned = search.tune(graph, dataset.name, wanted, kernels=kernels, on_event=hear)
         tuned = search.keep(tuned, roots.cache, graph)

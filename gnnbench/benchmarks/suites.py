@@ -32,7 +32,7 @@ from gnnbench.measure import clock, code, memory
 from gnnbench.measure.memory import Meter
 from gnnbench.measure.rounds import Budget, timed
 from gnnbench.results import files
-from gnnbench.training import cuda_graph, setup
+from gnnbench.training import loop, setup
 
 Scale = Literal["full", "tiny"]
 FILE = "suite.json"
@@ -151,7 +151,7 @@ class Training:
         self._backend = self._placed()
         built = setup.build(self.config, setup.ModelDims.of(dataset))
         ready = setup.prepare(self.config, built, self._backend, dataset, cache)
-        self._trainer = cuda_graph.trainer(built, ready.batching, self.config.train)
+        self._trainer = loop.trainer(built, ready.batching, self.config.train)
 
     def computed(self, as_reference: bool) -> Snapshot:
         """The tensors that the parity gate compares: logits and gradients of steps without dropout."""

@@ -1,8 +1,7 @@
 """The command line: parses, calls, prints. A verb imports what it needs when it runs, so that help is quick.
 
-__init__     the app: verbs, datasets, doctor
+__init__     the app, and the verbs that measure nothing: datasets, partition, report, history, doctor
 verb         the verbs that are functions of `gnnbench.api`, made of their parameters; options that verbs share
-alone        results as a page, a list of them over time, and a graph in parts; what some verbs do before
 streams      standard streams that may be gone
 """
 
@@ -19,18 +18,62 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gnnbench import registry, stopping
-from gnnbench.api._configs import load
-from gnnbench.cli import alone, streams, verb
-from gnnbench.cli.verb import EXIT_CODES, DataRoot, Json, Overrides, Plot, is_first, refuse_empty, show
-from gnnbench.errors import DatasetError, GnnbenchError
-from gnnbench.measure import waiting
+from gnnbench import measure, registry, stopping
+from gnnbench.api._options import load
+from gnnbench.api.bench import OTHERS
+from gnnbench.cli import streams, verb
+from gnnbench.cli.verb import EXIT_CODES, Csv, DataRoot, Json, Latex, Markdown, Overrides, Plot, Quiet, show
+from gnnbench.errors import ConfigError, DatasetError, GnnbenchError, did_you_mean
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="List the trials, and how long they may take; run nothing.")
+]
+Clear = Annotated[bool, typer.Option("--clear", help="Delete all tuned choices.")]
+METHODS = ("auto", "metis", "random", "contiguous")
+
+
+def unpictured(given: Any) -> bool:
+    """Refuse pictures of benchmarks that have none."""
+    if given.plot and given.op in OTHERS:
+        raise ConfigError(f"bench {given.op} has no --plot")
+    return False
+
+
+def planned(given: Any) -> bool:
+    """List the trials of a sweep if that is all that is asked for."""
+    if not given.dry_run:
+        return False
+    from gnnbench import datasets, history, sweeps
+    from gnnbench.kinds import sweep as report
+    from gnnbench.measure import clock
+
+    plan = sweeps.load(given.grid, given.set or (), timed=given.timing)
+    folder = given.out or Path("runs", f"{plan.name}-sweep")
+    roots = datasets.roots(given.data_root)
+    trials = sweeps.planned(plan, out=folder, roots=roots, epochs=history.epochs())
+    text = json.dumps([each.as_json() for each in trials], indent=1)
+    table = report.plan(plan.name, trials, clock.since_start())
+    show(table, text, given.as_json, given.quiet, given.markdown, given.latex)
+    return True
+
+
+def cleared(given: Any) -> bool:
+    """Delete tuned choices if that is asked for; True if there is no graph to tune."""
+    if not given.clear:
+        return False
+    from gnnbench import datasets, units
+    from gnnbench.tuning import store
+
+    cache = datasets.roots(given.data_root).cache
+    print(f"removed {units.counted(store.clear(cache), 'file')} of tuned choices from {cache}")
+    return not given.target
+
 
 SPECIAL: dict[str, dict[str, Any]] = {  # verbs with options that are of the command line alone
-    "bench": {"instead": alone.unpictured, "plot": Plot},
+    "bench": {"instead": unpictured, "plot": Plot},
     "profile": {"plot": Plot},
-    "sweep": {"instead": alone.planned, "dry_run": alone.DryRun},
-    "tune": {"instead": alone.cleared, "clear": alone.Clear, "plot": Plot},
+    "sweep": {"instead": planned, "dry_run": DryRun},
+    "tune": {"instead": cleared, "clear": Clear, "plot": Plot},
 }
 
 
@@ -53,7 +96,7 @@ class Verbs(TyperGroup):
         return typer.main.get_command(one)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        refuse_empty(args)
+        verb.refuse_empty(args)
         self.asked = args[0]
         return super().resolve_command(ctx, args)
 
@@ -65,7 +108,7 @@ class Verbs(TyperGroup):
             finally:
                 sys.stdout.flush()  # which may fail, as any print
         except GnnbenchError as error:
-            if is_first():
+            if verb.is_first():
                 print(f"gnnbench: {error}", file=sys.stderr)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
@@ -115,9 +158,120 @@ def demo() -> None:
     app(["compare"], prog_name="gnnbench")
 
 
-app.command(epilog=EXIT_CODES)(alone.partition)
-app.command(epilog=EXIT_CODES)(alone.report)
-app.command(epilog=EXIT_CODES)(alone.history)
+@app.command(epilog=EXIT_CODES)
+def partition(
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="Such as ogbn-products, synthetic:reddit:0.05, a mapped folder.")
+    ],
+    parts: Annotated[int, typer.Option(metavar="P", min=1, help="How many.")],
+    out: Annotated[Path, typer.Option(help="Folder for the parts.")],
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="metis (few edges between parts), random, or contiguous (ranges of ids); the last two also work "
+            "on mapped graphs larger than memory. auto is metis where pymetis is installed, otherwise contiguous.",
+        ),
+    ] = METHODS[0],
+    seed: Annotated[int, typer.Option(min=0, help="Of metis and random.")] = 0,
+    overrides: Overrides = None,
+    data_root: DataRoot = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    markdown: Markdown = None,
+    latex: Latex = None,
+) -> None:
+    """Write a graph as a part for each process of a training run."""
+    if method not in METHODS:
+        raise ConfigError(f"--method: unknown method {method!r}{did_you_mean(method, METHODS)}")
+    config = load(None, overrides, spec).dataset
+    import torch
+
+    from gnnbench import datasets
+    from gnnbench.backends import isplib
+    from gnnbench.datasets import _maps as maps
+    from gnnbench.partition import files
+    from gnnbench.partition import part as partitions
+    from gnnbench.report import datasets as report
+
+    maps.check_new(out)
+    dataset = datasets.single(datasets.load(config, datasets.roots(data_root)))
+    graph = dataset.graph(torch.device("cpu"), isplib.cpu_layout())
+    by, notes = partitions.chosen(method)  # type: ignore[arg-type]
+    assignment = partitions.assign(graph, parts, by, seed)
+    written = files.write(dataset, graph, assignment, parts, out, config=config, method=by, seed=seed)
+    show(report.parts(written, out, notes), written.model_dump_json(indent=1), as_json, quiet, markdown, latex)
+
+
+@app.command(epilog=EXIT_CODES)
+def report(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUNS",
+            help="Folders of train, compare, bench, profile, suite, reproduce or sweep, or JSON files, also "
+            "those of tune.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
+    quiet: Quiet = False,
+    latex: Latex = None,
+    markdown: Markdown = None,
+) -> None:
+    """Show results as one page.
+
+    It opens without a network and without JavaScript.
+    """
+    if not runs:
+        raise ConfigError("give one or more results, such as runs/demo-compare-1 or results.json")
+    from gnnbench import kinds, units
+    from gnnbench.report import page
+    from gnnbench.results import files
+
+    results = [kinds.load(path) for path in runs]
+    text = page.html(results)
+    files.save_text(text, out)
+    tables = [table for result in results for table in result.section().tables]
+    show(tables, "", as_json=False, quiet=True, markdown=markdown, latex=latex)
+    if not quiet:
+        print(f"{out}: {units.counted(len(results), 'result')}, {units.size(len(text.encode()))}")
+
+
+@app.command(epilog=EXIT_CODES)
+def history(
+    words: Annotated[
+        str, typer.Argument(metavar="WORDS", help="Only results with these in their title, backend or path.")
+    ] = "",
+    below: Annotated[
+        list[Path] | None,
+        typer.Option("--in", metavar="PATH", help="Results below these folders; repeatable; default: runs."),
+    ] = None,
+    all_machines: Annotated[bool, typer.Option("--all-machines", help="Those of other machines too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="The newest results.")] = 50,
+    plot: Plot = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    csv: Csv = None,
+    markdown: Markdown = None,
+    latex: Latex = None,
+) -> None:
+    """List results over time."""
+    from gnnbench import history as results
+    from gnnbench.report import plots, tables
+    from gnnbench.results import files
+
+    if plot:
+        plots.check(plot)
+    known, refused = results.entries(below or (), words, all_machines=all_machines)
+    print(*(f"gnnbench: {each}" for each in refused), sep="\n", end="\n" * bool(refused), file=sys.stderr)
+    newest = [*dict.fromkeys(entry.path for entry in known)][-limit:]
+    entries = [entry for entry in known if entry.path in newest]
+    listed = [entry._asdict() for entry in entries]
+    if csv:
+        files.save_text(tables.to_csv(listed), csv)
+    if plot and entries:
+        plots.save(results.panels(entries), "Epochs over revisions", plot)
+    show(results.tables(entries), json.dumps(listed, indent=1), as_json, quiet, markdown, latex)
 
 
 @datasets_app.callback(invoke_without_command=True)
@@ -192,7 +346,7 @@ def doctor(data_root: DataRoot = None, as_json: Json = False) -> None:
 def main() -> None:
     """Run the console script, and leave without tearing down PyTorch object by object, which takes a second."""
     streams.make_writable()
-    waiting.spin_briefly()
+    measure.spin_briefly()
     try:
         app(prog_name="gnnbench")
     except SystemExit as end:

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
@@ -33,34 +34,14 @@ EXIT_CODES = (
 DataRoot = Annotated[Path | None, DATA_ROOT]
 Overrides = Annotated[list[str] | None, SET]
 Json = Annotated[bool, typer.Option("--json", help="Print only the result, as JSON on standard output.")]
-Plot = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", callback=in_a_folder, help="Write a plot too, as .png, .svg or .pdf."),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor tables.")]
-Csv = Annotated[
-    Path | None, typer.Option("--csv", callback=in_a_folder, help="Write what the table is made of as CSV too.")
-]
-Markdown = Annotated[
-    Path | None, typer.Option("--markdown", callback=in_a_folder, help="Write the table as Markdown too.")
-]
-Latex = Annotated[
-    Path | None, typer.Option("--latex", callback=in_a_folder, help="Write the table as LaTeX too, for booktabs.")
-]
-Page = Annotated[
-    Path | None,
-    typer.Option(
-        "--report", metavar="FILE", callback=in_a_folder, help="Write the page of `gnnbench report` too."
-    ),
-]
-COMMON = {
-    "as_json": Json,
-    "quiet": Quiet,
-    "csv": Csv,
-    "markdown": Markdown,
-    "latex": Latex,
-    "page": Page,
-}
+_file = partial(typer.Option, callback=in_a_folder)
+Plot = Annotated[Path | None, _file(metavar="FILE", help="Write a plot too, as .png, .svg or .pdf.")]
+Csv = Annotated[Path | None, _file("--csv", help="Write what the table is made of as CSV too.")]
+Markdown = Annotated[Path | None, _file("--markdown", help="Write the table as Markdown too.")]
+Latex = Annotated[Path | None, _file("--latex", help="Write the table as LaTeX too, for booktabs.")]
+Page = Annotated[Path | None, _file("--report", metavar="FILE", help="Write the page of `gnnbench report` too.")]
+COMMON = {"as_json": Json, "quiet": Quiet, "csv": Csv, "markdown": Markdown, "latex": Latex, "page": Page}
 
 
 def command(
@@ -85,16 +66,13 @@ def command(
             chosen = {name: asked[name] for name in own} | {"quiet": given.quiet} | unchecked
             _show(function(**chosen), given)
 
-    every = own | {name: _option(name, kind) for name, kind in (more | COMMON).items()}
+    every = dict(own)
+    for name, kind in (more | COMMON).items():  # a switch is off, and any other is not given
+        default = False if get_args(kind)[0] is bool else None
+        every[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
     run.__signature__ = inspect.Signature([*every.values()])  # type: ignore[attr-defined]
     run.__annotations__ = {name: each.annotation for name, each in every.items()}
     return run
-
-
-def _option(name: str, kind: Any) -> inspect.Parameter:
-    """A parameter of the command line alone; a switch is off, and any other is not given."""
-    default = False if get_args(kind)[0] is bool else None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def summary(function: Callable[..., Any]) -> str:

@@ -67,13 +67,12 @@ class Fresh(Task, Generic[R]):
     def perform(self) -> int:
         """Do the job in this process, whatever happens writing a record; returns the exit code."""
         from gnnbench.measure import memory
-        from gnnbench.training import team
 
         try:
             return self.attempt()
         except Exception as error:
             traceback.print_exc()
-            if team.is_first() and self.finished() is None:
+            if launch.is_first() and self.finished() is None:
                 files.save_json(self.failed(*memory.ending(error)), self.result_path)
             return getattr(error, "exit_code", 1)
 
@@ -119,10 +118,10 @@ class Job(Fresh[Result]):
 
     def attempt(self) -> int:
         from gnnbench import config
-        from gnnbench.training import run, team
+        from gnnbench.training import run
 
         run_config = config.validate(self.config, "comparison")
-        if run_config.distributed and not team.started():
+        if run_config.distributed and not launch.started():
             return _in_workers(self, run_config.train.workers)
         if self.task in ("reference", "exact", "parity"):
             _snapshot(self, run_config)
@@ -138,9 +137,7 @@ class Job(Fresh[Result]):
 
 def _in_workers(job: Job, count: int) -> int:
     """Do the job in so many processes; the exit code of the first that fails."""
-    from gnnbench.training import team
-
-    for rank, code in launch.run_ranks(job, count, team.RENDEZVOUS).items():
+    for rank, code in launch.run_ranks(job, count).items():
         if code:
             if job.finished() is None or code < 0:
                 files.save_json(job.failed(*launch.rank_verdict(job, rank, code)), job.result_path)
@@ -183,5 +180,5 @@ def _inspect(
     path, name = job.reference
     expected = judge.Snapshot.load(path)
     snapshot = steps.trained(run_config, backend, model, batching, dims)
-    if team.is_first():
+    if launch.is_first():
         files.save_json(judge.judge_trained(snapshot, expected, name), job.verdict_path)

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import Module
 
-from gnnbench import backends, config, datasets
+from gnnbench import backends, config
 from gnnbench.backends.base import Backend
 from gnnbench.comparison.parity import BackendParity, judge, steps
 from gnnbench.comparison.parity.judge import EVALUATION
@@ -28,7 +28,7 @@ from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.measure import clock, code, environment, memory
 from gnnbench.results import files
 from gnnbench.results.schema import MODES, Binding, Evaluation, Mode, OfRun
-from gnnbench.training import layerwise, run, setup
+from gnnbench.training import layerwise, setup
 from gnnbench.training.batching.full import Full
 from gnnbench.training.batching.links import Links
 
@@ -115,10 +115,7 @@ def _prepared(
     job: Job, wanted: Run, backend: Backend, recorder: clock.Recorder, record: Process
 ) -> tuple[Module, Way, bool]:
     """Model, way, and whether outputs are of classes; the dataset ends here, so that unused edges are freed."""
-    dataset = setup.read(wanted, job.roots)
-    dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, wanted.dataset))
-    dims = setup.ModelDims.of(dataset)
-    record.dataset, record.dataset_facts = dataset.label, run.facts(wanted, dataset, dims, reorder_s)
+    dataset, dims = setup.opened(wanted, setup.read(wanted, job.roots), recorder, record)
     model = setup.build(wanted, dims)
     if job.weights:
         load(model, job.weights)
@@ -159,9 +156,7 @@ def _timed(wanted: Run, way: Way, recorder: clock.Recorder, record: Process) -> 
     if record.warmup_s > LONG_S:
         record.passes_s = [record.warmup_s]
         return outputs
-    limit = memory.limit_bytes(wanted.measure.memory_limit)
-    fits = run.ROOM * record.peak_memory_bytes <= limit
-    keeps = wanted.measure.allocator == "warm" and fits and memory.keep_freed()
+    keeps = memory.room_to_keep(wanted.measure, record.peak_memory_bytes) and memory.keep_freed()
     record.environment["allocator"] = "warm" if keeps else "system"
     while len(record.passes_s) < MOST and (len(record.passes_s) < LEAST or sum(record.passes_s) < TIMED_S):
         del outputs  # which a pass may find room in

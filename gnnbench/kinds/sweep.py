@@ -16,7 +16,7 @@ from gnnbench.stats import Interval
 from gnnbench.sweeps import Point
 
 if TYPE_CHECKING:
-    from gnnbench.sweeps import Planned, Progress
+    from gnnbench.sweeps import Planned
 
 CAPTION = "All else as in the best configuration of each dataset."
 Lines = Mapping[str, Mapping[str, Interval]]
@@ -109,9 +109,9 @@ def doubts(sweep: sweeps.Sweep) -> Iterator[str]:
         )
 
 
-def progress(event: Progress) -> tuple[str, Table]:
+def progress(sweep: sweeps.Sweep, trial: str) -> tuple[str, Table]:
     """The configurations as far as they are known, and the trial that runs now."""
-    return f"{title(event.sweep)}\n{event.trial} ({event.done} of {event.total} done)", table(event.sweep)
+    return f"{title(sweep)}\n{trial}", table(sweep)
 
 
 def plan(name: str, trials: Sequence[Planned], start_s: float) -> Table:

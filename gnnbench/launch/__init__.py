@@ -1,43 +1,44 @@
 """Jobs, each in a fresh process of its own: how they are run and waited for, and what their end says.
 
-__init__     the ways to run a job, and the choice between them
+__init__     the ways to run a job, alone or as ranks that work together, and the choice between them
 _task        what a process is to do, and a fresh interpreter that does it
 _fork        jobs forked from a server, which imports PyTorch and PyG once, and what a fork leaves out
 _server      that process
-_ranks       processes that work together
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from gnnbench import stopping
 from gnnbench.launch import _fork, _task
 from gnnbench.launch._fork import OnStart
 from gnnbench.launch._fork import keep_server as keep_server
-from gnnbench.launch._ranks import loopback as loopback
-from gnnbench.launch._ranks import rank_verdict as rank_verdict
-from gnnbench.launch._ranks import run_ranks as run_ranks
 from gnnbench.launch._task import FILE, Task
 from gnnbench.launch._task import start as start
 from gnnbench.launch._task import verdict as verdict
-from gnnbench.measure import waiting
 from gnnbench.results import files
+from gnnbench.results.schema import Status
 
 GRACE_S = 0.2  # in which what kills all processes of a cluster's job reaches this one too
+RANKS_GRACE_S = 4  # that the other ranks have to end in, once one has failed
+RANKS = "workers"  # the folder of what is theirs
+RENDEZVOUS = "GNNBENCH_RENDEZVOUS"  # the variable that tells them where to meet
 # Linux ends a process with its parent; macOS does not, nor does it fork safely, and CUDA does not survive a fork.
 FORKS = sys.platform == "linux" and not os.path.exists("/dev/nvidiactl")
 
 
 def prepare() -> None:
     """Begin to import what jobs need, in another process, so that the first of them starts sooner."""
-    waiting.spin_briefly()
     if FORKS:
         _fork.server()
 
@@ -83,14 +84,14 @@ def run(task: Task, tell: Callable[[str], None] = lambda _: None, group: Group |
     """
     path, log = task.out / FILE, task.out / "log.txt"
     files.save_json(task, path)
-    waiting.spin_briefly()
+    group = group or Group()
     try:
-        code = (_fork.run if FORKS else _run)(task.kind, path, log, tell, group.add if group else lambda _: None)
+        code = (_fork.run if FORKS else _run)(task.kind, path, log, tell, group.add)
     except OSError:
-        if group and group.ended:
-            raise KeyboardInterrupt from None
-        raise
-    if (group and group.ended) or stopping.stopped(code):
+        if not group.ended:
+            raise
+        raise KeyboardInterrupt from None
+    if group.ended or stopping.stopped(code):
         raise KeyboardInterrupt
     if code == -signal.SIGKILL:
         threading.Event().wait(GRACE_S)
@@ -109,3 +110,107 @@ def _run(kind: str, path: Path, log: Path, tell: Callable[[str], None], on_start
     finally:
         process.kill()  # does nothing to a process that has ended
         process.communicate()
+
+
+def run_ranks(task: Task, count: int, tell: Callable[[str], None] = lambda _: None) -> dict[int, int]:
+    """Write `task` to its folder, and perform it to its end in `count` processes, as torchrun starts them.
+
+    Once one of them fails the others have to end, too. A stop is passed on to all; a second Ctrl-C kills them.
+    They talk through the loopback interface and share the cores, unless `GLOO_SOCKET_IFNAME` and `OMP_NUM_THREADS`
+    say otherwise.
+
+    Args:
+        tell: hears every line that rank 0 prints.
+
+    Returns:
+        The exit codes by rank, negative for a signal; none of those that were killed here.
+
+    Raises:
+        GnnbenchError: `task.out` cannot be written.
+    """
+    from gnnbench.measure import environment as machine  # which imports PyTorch
+
+    path = task.out / RANKS / FILE
+    files.save_json(task, path)
+    threads = max(1, machine.usable_cores() // count)
+    shared = {"GLOO_SOCKET_IFNAME": loopback(), "OMP_NUM_THREADS": str(threads)}
+    events: queue.SimpleQueue[tuple[int, int | str]] = queue.SimpleQueue()
+    codes: dict[int, int] = {}
+    asked: set[int] = set()
+    processes: list[subprocess.Popen[str]] = []
+
+    def pass_on(number: int) -> None:
+        asked.add(number)
+        for process in processes:
+            process.send_signal(number)  # does nothing to one that has ended
+
+    def watch(rank: int, process: subprocess.Popen[str]) -> None:
+        """Pass on every line of a process, then its exit code."""
+        with process.stdout or nullcontext(()) as lines:
+            for line in lines:
+                events.put((rank, line.strip()))
+        events.put((rank, process.wait()))
+
+    with tempfile.TemporaryDirectory() as folder, stopping.handled(pass_on):
+        meet = {RENDEZVOUS: f"file://{folder}/rendezvous", "WORLD_SIZE": str(count)}
+        environment = {**shared, **_fork.environment(), **meet}
+        try:
+            for rank in range(count):
+                process = start(
+                    _task.command(task.kind, path),
+                    _log(task, rank),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
+                    env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                )
+                processes.append(process)
+                threading.Thread(target=watch, args=(rank, process), daemon=True).start()
+            failed = False
+            while len(codes) < count:
+                try:
+                    rank, event = events.get(timeout=RANKS_GRACE_S if failed else None)
+                except queue.Empty:
+                    break
+                if isinstance(event, str):
+                    tell(event)
+                else:
+                    codes[rank] = event
+                    orderly = event == 0 or (stopping.stopped(event) and (event > 0 or bool(asked)))
+                    failed = failed or not orderly
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+    return codes
+
+
+def started() -> tuple[int, int] | None:
+    """Rank of this process and number of processes, as torchrun says in the environment; None for one alone."""
+    try:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return None
+
+
+def is_first() -> bool:
+    """Return whether this process writes what all of them come to."""
+    return (started() or (0, 1))[0] == 0
+
+
+def rank_verdict(task: Task, rank: int, code: int) -> tuple[Status, str]:
+    """Status and sentence for a rank, as `verdict` gives them."""
+    status, reason = verdict(code, _log(task, rank).read_text(errors="replace"))
+    return status, f"worker {rank}: {reason}"
+
+
+def loopback() -> str:
+    """The network interface that reaches nothing but this machine."""
+    import psutil
+
+    interfaces = psutil.net_if_addrs().items()
+    return next(name for name, addresses in interfaces if any(each.address == "127.0.0.1" for each in addresses))
+
+
+def _log(task: Task, rank: int) -> Path:
+    """Return the file of what a rank writes to standard error."""
+    return task.out / RANKS / f"log-{rank}.txt"

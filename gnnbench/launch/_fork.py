@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from gnnbench import measure
+
 LONGEST = 1 << 16  # bytes of a message
 _here = threading.local()  # as Linux ends a server with the thread that started it
 OnStart = Callable[[Callable[[], None]], None]  # is told how to end a job that starts
@@ -139,7 +141,10 @@ class Server:
         with open(read, errors="replace") as lines:
             try:
                 with open(write, "wb") as output, log.open("wb") as errors:
-                    self._ask([kind, str(path)], [output.fileno(), errors.fileno()])
+                    request = json.dumps([kind, str(path)]).encode()
+                    with suppress(ConnectionError):  # it died just now
+                        if self.imports:
+                            socket.send_fds(self._connection, [request], [output.fileno(), errors.fileno()])
                 for line in lines:
                     tell(line.strip())
                 answer = self._receive()
@@ -157,11 +162,6 @@ class Server:
             self._process.kill()  # and Linux its child
             self._process.wait()
             self._process.stderr.close()
-
-    def _ask(self, request: list[str], descriptors: list[int]) -> None:
-        if self.imports:
-            with suppress(ConnectionError):  # it died just now
-                socket.send_fds(self._connection, [json.dumps(request).encode()], descriptors)
 
     def _receive(self) -> bytes:
         """The next message; empty if the server died."""
@@ -181,10 +181,12 @@ class Server:
 
 
 def environment() -> dict[str, str]:
-    """For a process that is to import this package, which may lie elsewhere than where Python looks by itself.
+    """For a process that is to import this package, whose threads spin as `measure.spin_briefly` has them.
 
-    An editable installation is looked at last, after a folder of the package's name where the process starts.
+    The package may lie elsewhere than where Python looks by itself: an editable installation is looked at last,
+    after a folder of the package's name where the process starts.
     """
+    measure.spin_briefly()
     parent, given = Path(__file__).parents[2], os.environ.get("PYTHONPATH", "")
     if parent.name in ("site-packages", "dist-packages"):  # whose other modules must not come before Python's own
         return {**os.environ}

@@ -19,17 +19,11 @@ FILE = "task.json"
 
 
 class Task(Record):
-    """Work for a fresh process.
+    """Work for a fresh process."""
 
-    Attributes:
-        roots: where datasets are read, and where processed files go.
-        out: the folder that everything of it goes to.
-        code: hash of the code that is to run, see `gnnbench.measure.code`; empty: not known.
-    """
-
-    roots: Roots
-    out: Path
-    code: str = ""
+    roots: Roots  # where datasets are read, and where processed files go
+    out: Path  # the folder that everything of it goes to
+    code: str = ""  # hash of the code that is to run, see `gnnbench.measure.code`; empty: not known
 
     def perform(self) -> int:
         """Do the work in this process; returns the exit code."""

@@ -15,18 +15,17 @@ OVERLOAD = 1.25  # of the edges of a worker over the mean, from which on the oth
 
 def warnings(result: Result) -> list[str]:
     """Everything that makes the times of `result` doubtful."""
-    found = _threads, _other_programs, _parts, _still_falling, _spread
-    return [warning for each in found for warning in each(result)]
+    return [*_of_machine(result), *_of_workers(result), *_of_times(result)]
 
 
-def _threads(result: Result) -> Iterator[str]:
-    threads = result.environment.get("threads") or {}
-    cores = (result.environment.get("cpu") or {}).get("usable_cores")
-    count = threads.get("torch")
-    if count and cores and count > cores:
+def _of_machine(result: Result) -> Iterator[str]:
+    cpu, threads = result.environment.get("cpu") or {}, result.environment.get("threads") or {}
+    usable, cores, count = cpu.get("usable_cores"), cpu.get("logical_cores"), threads.get("torch")
+    busy = result.environment.get("other_programs_busy_cores")
+    if count and usable and count > usable:
         yield (
-            f"{count} threads share {cores} processor cores, so they wait for each other: "
-            f"set measure.threads to {cores} or less"
+            f"{count} threads share {usable} processor cores, so they wait for each other: "
+            f"set measure.threads to {usable} or less"
         )
     runtimes = threads.get("openmp") or []
     if len(runtimes) > 1:
@@ -34,20 +33,14 @@ def _threads(result: Result) -> Iterator[str]:
             f"{len(runtimes)} OpenMP runtimes are loaded ({', '.join(runtimes)}), and their threads compete: "
             "install packages built with the same one, or set measure.threads to half of the cores"
         )
-
-
-def _other_programs(result: Result) -> Iterator[str]:
-    busy = result.environment.get("other_programs_busy_cores")
-    cores = (result.environment.get("cpu") or {}).get("logical_cores")
-    threads = (result.environment.get("threads") or {}).get("torch")
-    if busy and cores and threads and busy > BUSY_CORES and busy + threads > cores:
+    if busy and cores and count and busy > BUSY_CORES and busy + count > cores:
         yield (
             f"other programs kept {busy:.1f} of {cores} processor cores busy during this run, which used "
-            f"{units.counted(threads, 'thread')}: close them, or set measure.threads lower"
+            f"{units.counted(count, 'thread')}: close them, or set measure.threads lower"
         )
 
 
-def _parts(result: Result) -> Iterator[str]:
+def _of_workers(result: Result) -> Iterator[str]:
     if not result.workers or result.config["batch"]["kind"] != "parts":
         return
     mean = statistics.fmean(worker.edges for worker in result.workers)
@@ -59,7 +52,7 @@ def _parts(result: Result) -> Iterator[str]:
         )
 
 
-def _still_falling(result: Result) -> Iterator[str]:
+def _of_times(result: Result) -> Iterator[str]:
     falling = [times for times in rounds(result.samples, "epoch") if stats.falling(times)]
     if falling:
         times = falling[0]
@@ -71,9 +64,6 @@ def _still_falling(result: Result) -> Iterator[str]:
             f"epochs still got faster after the warm-up, from {first:.3g} s to {last:.3g} s: "
             f"set measure.warmup to {warmup + max(settled, quarter)} (now {warmup})"
         )
-
-
-def _spread(result: Result) -> Iterator[str]:
     if result.epoch_s and result.epoch_s.mad > SPREAD * result.epoch_s.median:
         yield (
             f"epoch times spread by {result.epoch_s.mad / result.epoch_s.median:.0%} of their median "

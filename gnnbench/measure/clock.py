@@ -17,6 +17,7 @@ from gnnbench.results.schema import Sample
 T = TypeVar("T")
 PHASES = ("load", "forward", "backward", "exchange", "optimizer")
 PARTS = ("encoder", "decoder", "loss")  # of the forward phase, whose time includes theirs
+PAUSED = "paused"
 
 
 cpu: Callable[[], float] = time.perf_counter  # monotonic seconds
@@ -64,24 +65,19 @@ class Recorder:
     """Turns epochs into samples.
 
     Use: `begin` before the first epoch of a repeat, then around each epoch `with recorder.epoch()`,
-    with `recorder.phase(name)` around its parts, then `sample`. Nothing but the epoch itself lies
-    between its two clock readings: memory is read outside of them.
-
-    Attributes:
-        cold_epochs: how many of the next epochs are warm-up.
-        keeps_freed: whether malloc has begun to keep what is freed.
+    with `recorder.phase(name)` around its parts, then `sample`. The phase `PAUSED` is left out of the epoch.
+    Nothing but the epoch itself lies between its two clock readings: memory is read outside of them.
     """
 
     warmup: int
     now: Callable[[], float]
     meter: memory.Meter
     joules: Callable[[], float] | None = None
-    cold_epochs: int = 0
-    keeps_freed: bool = False
+    cold_epochs: int = 0  # how many of the next ones are warm-up
+    keeps_freed: bool = False  # malloc has begun to keep what is freed
     _seconds: dict[str, float | None] = field(default_factory=dict)
     _energy_j: float | None = None
     _peak_bytes: int = 0
-    _paused_s: float = 0.0
     _inner_s: float = 0.0
 
     def begin(self, epochs: int, odd: int = 0) -> None:
@@ -92,21 +88,15 @@ class Recorder:
     def epoch(self) -> Iterator[None]:
         """Time one epoch and take its peak memory."""
         self._seconds = dict.fromkeys(PHASES + PARTS)
-        self._paused_s = self._inner_s = 0.0
+        self._inner_s = 0.0
         self.meter.reset()
         joules = self.joules() if self.joules else 0.0
         start = self.now()
         yield
-        self._seconds["epoch"] = self.now() - start - self._paused_s
+        elapsed_s = self.now() - start
+        self._seconds["epoch"] = elapsed_s - (self._seconds.pop(PAUSED, None) or 0.0)
         self._energy_j = self.joules() - joules if self.joules else None
         self._peak_bytes = self.meter.peak()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leave this block, which is between the phases of an epoch, out of the epoch."""
-        start = self.now()
-        yield
-        self._paused_s += self.now() - start
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

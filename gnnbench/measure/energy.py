@@ -26,29 +26,26 @@ def _of_processors() -> tuple[Joules | None, str]:
     packages = sorted(each for each in POWERCAP.glob("intel-rapl:*") if each.name.count(":") == 1)
     if not packages:
         return None, f"{POWERCAP} has no counter of a processor, as in most virtual machines"
-    counters = [_Counter(each) for each in packages]
     try:
-        for counter in counters:
-            counter.joules()
+        counters = [_counter(each) for each in packages]
     except (OSError, ValueError) as error:
         return None, f"{error}; let the system's administrator make energy_uj readable"
-    return lambda: sum(counter.joules() for counter in counters), ""
+    return lambda: sum(joules() for joules in counters), ""
 
 
-class _Counter:
+def _counter(package: Path) -> Joules:
     """A package's counter, which begins anew at `max_energy_range_uj`: at full load after some minutes."""
+    file, total_uj = package / "energy_uj", 0
+    last_uj = int(file.read_text())
 
-    def __init__(self, package: Path) -> None:
-        self.file, self.range_file = package / "energy_uj", package / "max_energy_range_uj"
-        self.last_uj, self.sum_uj = -1, 0
+    def joules() -> float:
+        nonlocal last_uj, total_uj
+        before, last_uj = last_uj, int(file.read_text())
+        begun_anew = last_uj < before
+        total_uj += last_uj - before + (int((package / "max_energy_range_uj").read_text()) if begun_anew else 0)
+        return total_uj / 1e6
 
-    def joules(self) -> float:
-        now = int(self.file.read_text())
-        if self.last_uj >= 0:
-            begun_anew = now < self.last_uj
-            self.sum_uj += now - self.last_uj + (int(self.range_file.read_text()) if begun_anew else 0)
-        self.last_uj = now
-        return self.sum_uj / 1e6
+    return joules
 
 
 def _of_gpu(device: torch.device) -> tuple[Joules | None, str]:

@@ -20,20 +20,15 @@ import torch
 import gnnbench
 from gnnbench import units
 from gnnbench.errors import ConfigError
-from gnnbench.measure import memory, waiting
+from gnnbench.measure import SPIN_VARIABLES, memory
 
 PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "ogb", "torch_sparse", "pyg_lib", "triton")
 ISA_FLAGS = ("sse4_2", "avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "asimddp", "bf16")
 MOST_THREADS = 16  # for each core, as every thread has a stack of its own
 THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "OMP_PROC_BIND",
-    "OMP_PLACES",
-    "GOMP_CPU_AFFINITY",
-    "KMP_AFFINITY",
-    *waiting.CHOSEN,
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    *("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"),
+    *SPIN_VARIABLES,
 )
 OPENMP_LIBRARY = re.compile(r"lib(?:gomp|iomp5?|omp)(?:[-.][^/]*)?\.(?:so|dylib)[^/]*$")
 

@@ -9,13 +9,14 @@ import resource
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import torch
 
 from gnnbench import units
+from gnnbench.config import MeasureConfig
 from gnnbench.errors import ConfigError, Ending, GnnbenchError, OutOfMemory
 
 EXHAUSTED = (
@@ -25,6 +26,7 @@ EXHAUSTED = (
 # Of mallopt(3).
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 LARGE, LARGEST = 1 << 20, 32 << 20  # bytes; the latter is the most that malloc does not map, whatever was freed
+ROOM = 10  # peaks of an epoch: glibc may leave seven freed tensors of a size idle before it reuses one
 CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
@@ -32,8 +34,10 @@ class Meter(ABC):
     """Reads the memory of this process or of one device, in bytes."""
 
     def resting(self) -> int:
-        """Memory in use now, after giving back what is free."""
-        _give_back()
+        """Memory in use now, after giving back what is free, which an epoch could seem not to need."""
+        gc.collect()
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
+            trim(0)
         self.reset()
         return self.peak()
 
@@ -152,7 +156,20 @@ def limited(text: str, device: torch.device) -> Iterator[None]:
     on_cuda = device.type == "cuda"
     total = torch.cuda.get_device_properties(device).total_memory if on_cuda else total_bytes()
     limit = limit_bytes(text, total)
-    with _cuda_limit(limit / total, device) if on_cuda else _data_limit(limit, text):
+    with ExitStack() as ends:
+        if on_cuda:
+            torch.cuda.set_per_process_memory_fraction(limit / total, device)
+            ends.callback(torch.cuda.set_per_process_memory_fraction, 1.0, device)
+        else:
+            if (used := _status_bytes("VmData")) > limit:
+                raise ConfigError(
+                    f"measure.memory_limit: {text} is less than the {units.size(used)} that Python and PyTorch "
+                    "already use; raise it"
+                )
+            soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            ceilings = [bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY]
+            resource.setrlimit(resource.RLIMIT_DATA, (min([limit, *ceilings]), hard))
+            ends.callback(resource.setrlimit, resource.RLIMIT_DATA, (soft, hard))
         try:
             yield
         except Exception as error:
@@ -184,38 +201,6 @@ def ending(error: BaseException) -> tuple[Ending, str]:
     return status, text.partition("\n")[0]
 
 
-@contextmanager
-def _cuda_limit(share: float, device: torch.device) -> Iterator[None]:
-    torch.cuda.set_per_process_memory_fraction(share, device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
-
-
-@contextmanager
-def _data_limit(limit: int, text: str) -> Iterator[None]:
-    if (used := _status_bytes("VmData")) > limit:
-        raise ConfigError(
-            f"measure.memory_limit: {text} is less than the {units.size(used)} that Python and PyTorch "
-            "already use; raise it"
-        )
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    ceilings = [bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min([limit, *ceilings]), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def _give_back() -> None:
-    """Return freed memory to the system, or an epoch could reuse it and seem to need less than it does."""
-    gc.collect()
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
-        trim(0)
-
-
 def _status_bytes(name: str) -> int:
     """Read a size of this process, such as `VmData`, which `RLIMIT_DATA` counts; 0 where it is not told."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -226,21 +211,20 @@ def _cgroup_limits(
     groups_file: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
 ) -> Iterator[int]:
     """Memory limits of this process's control group and its ancestors, versions 1 and 2."""
-    try:
-        groups = [line.split(":", 2) for line in groups_file.read_text().splitlines()]
-    except OSError:
-        return
-    for _, controllers, path in groups:
+    groups = groups_file.read_text().splitlines() if groups_file.exists() else []
+    for _, controllers, path in (line.split(":", 2) for line in groups):
         if controllers and "memory" not in controllers.split(","):
             continue
         top, name = ("", "memory.max") if not controllers else ("memory", "memory.limit_in_bytes")
-        root = mount / top
-        group = root / path.lstrip("/")
+        group = mount / top / path.lstrip("/")
         for folder in (group, *group.parents):
             with suppress(OSError, ValueError):  # absent, or "max"
                 yield int((folder / name).read_text())
-            if folder == root:
-                break
+
+
+def room_to_keep(measure: MeasureConfig, peak_bytes: int) -> bool:
+    """Return whether malloc is to keep what is freed, and may without reaching the limit of memory."""
+    return measure.allocator == "warm" and ROOM * peak_bytes <= limit_bytes(measure.memory_limit)
 
 
 def keep_freed() -> bool:

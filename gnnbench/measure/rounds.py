@@ -17,25 +17,18 @@ Timed = Callable[[int, int], list[float]]
 
 @dataclass(frozen=True)
 class Budget:
-    """How many rounds to measure, and for how long.
+    """How many rounds to measure, and for how long."""
 
-    Attributes:
-        rounds: for every contestant, but two for one that is slow.
-        least_s: seconds to measure one contestant for, in all rounds together.
-        most_s: seconds after which a slow one gets fewer rounds.
-    """
+    rounds: int = 5  # for every contestant, but two for one that is slow
+    least_s: float = 0.2  # to measure one contestant for, in all rounds together
+    most_s: float = 20.0  # after which a slow one gets fewer rounds
 
-    rounds: int = 5
-    least_s: float = 0.2
-    most_s: float = 20.0
-
-
-@dataclass
-class _Share:
-    rounds: int
-    samples: int
-    calls: int
-    warm: bool
+    def plan(self, seconds: float) -> tuple[int, int, int]:
+        """Rounds, samples of one and calls of each, for calls of so many seconds."""
+        rounds = self.rounds if seconds * self.rounds <= self.most_s else min(2, self.rounds)
+        wanted = max(1, math.ceil(self.least_s / self.rounds / max(seconds, 1e-9)))
+        samples = min(SAMPLES, wanted)
+        return rounds, samples, math.ceil(wanted / samples)
 
 
 def interleaved(
@@ -45,7 +38,8 @@ def interleaved(
 
     Contestants have run before, so that one more call tells what they need; the order rotates.
     """
-    shares: dict[str, _Share] = {}
+    plans: dict[str, tuple[int, int, int]] = {}
+    quick: set[str] = set()
     result: dict[str, list[list[float]]] = {name: [] for name in contestants}
 
     def attempt(work: Callable[[str], None], name: str) -> None:
@@ -57,20 +51,23 @@ def interleaved(
 
     def plan(name: str) -> None:
         seconds = contestants[name](1, 1)[0]
-        shares[name] = _share(min([seconds, *contestants[name](3, 1)]) if seconds < QUICK_S else seconds, budget)
+        if seconds < QUICK_S:
+            quick.add(name)
+            seconds = min([seconds, *contestants[name](3, 1)])
+        plans[name] = budget.plan(seconds)
 
     def measure(name: str) -> None:
-        share = shares[name]
-        if share.warm:
+        _, samples, calls = plans[name]
+        if name in quick:
             contestants[name](1, 1)
-        result[name].append(contestants[name](share.samples, share.calls))
+        result[name].append(contestants[name](samples, calls))
 
     for name in contestants:
         attempt(plan, name)
     for round_ in range(budget.rounds):
         names = list(result)
         for name in rotated(names, round_):
-            if round_ < shares[name].rounds:
+            if round_ < plans[name][0]:
                 attempt(measure, name)
     return result
 
@@ -94,11 +91,3 @@ def rotated(names: list[str], start: int) -> list[str]:
     """`names` from the one at `start` on, so that each comes first equally often."""
     first = start % len(names) if names else 0
     return [*names[first:], *names[:first]]
-
-
-def _share(seconds: float, budget: Budget) -> _Share:
-    """How to spend the budget on calls of so many seconds."""
-    rounds = budget.rounds if seconds * budget.rounds <= budget.most_s else min(2, budget.rounds)
-    wanted = max(1, math.ceil(budget.least_s / budget.rounds / max(seconds, 1e-9)))
-    samples = min(SAMPLES, wanted)
-    return _Share(rounds, samples, math.ceil(wanted / samples), seconds < QUICK_S)

@@ -2,7 +2,7 @@
 
 _plan        the YAML file, and the trials that it asks for, each in a fresh process
 _record      what the trials come to
-_slurm       trials as jobs of a cluster
+__init__     how they are run, as jobs of a cluster too
 """
 
 from __future__ import annotations
@@ -23,28 +23,24 @@ from gnnbench.datasets import Roots
 from gnnbench.errors import ConfigError
 from gnnbench.measure import code
 from gnnbench.results import files, schema
-from gnnbench.sweeps import _slurm
 from gnnbench.sweeps._plan import Plan, Trial, Work, load
 from gnnbench.sweeps._record import Point, Sweep, TrialRecord
-from gnnbench.sweeps._slurm import Queue
 
-__all__ = ["Plan", "Point", "Progress", "Queue", "Sweep", "Trial", "load", "planned", "sweep"]
+__all__ = ["Plan", "Point", "Queue", "Sweep", "Trial", "load", "planned", "sweep"]
+
+POLL_S = {"slurm": 10.0}  # between two looks at the jobs; elsewhere 0.1
 
 
 @dataclass(frozen=True)
-class Progress:
-    """A trial is about to start, or has ended.
+class Queue:
+    """Resources asked of a cluster for every trial, by submitit; trials are jobs of one array."""
 
-    Attributes:
-        trial: the configuration and seed in words.
-        done, total: trials finished and all that are planned.
-        sweep: everything known so far.
-    """
-
-    trial: str
-    done: int
-    total: int
-    sweep: Sweep
+    abreast: int = 64  # jobs that may run at a time
+    partition: str = ""  # empty for the cluster's own choice
+    minutes: int = 60  # limit of a trial
+    gpus: int = 0  # of a trial
+    exclusive: bool = False  # a trial has its node to itself
+    cluster: str = "slurm"  # for tests "local", processes on this machine, or "debug", this process
 
 
 class Planned(NamedTuple):
@@ -69,7 +65,7 @@ def sweep(
     force: bool = False,
     jobs: int = 1,
     queue: Queue | None = None,
-    on_event: Callable[[Progress], None] = lambda _: None,
+    on_event: Callable[[Sweep, str], None] = lambda *_: None,
     execute: Execute | None = None,
 ) -> Sweep:
     """Run the trials of a plan that have not ended yet.
@@ -83,13 +79,18 @@ def sweep(
         force: forget all trials that an earlier call left in `out`.
         jobs: trials that run side by side, which share the cores.
         queue: of a cluster that runs the trials; None for this machine.
-        on_event: called as trials start and end.
+        on_event: called as trials start and end, with everything known so far and the trial in words.
         execute: runs a trial; in a fresh process if None.
 
     Raises:
         ConfigError: trials are to be timed while others run beside them, or `out` holds other results.
         GnnbenchError: `out` cannot be written.
     """
+    if plan.timed and (jobs > 1 or (queue and not queue.exclusive)):
+        raise ConfigError(
+            "trials that run side by side disturb each other's times: leave times out with --no-timing, "
+            + ("or give every trial a node of its own with --exclusive" if queue else "or use --jobs 1")
+        )
     files.check_out(out, files.SWEEP)
     works = _works(plan, out, roots)
     if force:
@@ -101,28 +102,106 @@ def sweep(
         repeats=plan.repeats,
         timed=plan.timed,
         cells=[
-            TrialRecord(
-                key=work.cell.key,
-                definition={"values": work.cell.values, "seed": work.cell.seed},
-                outcome=work.finished(),
-            )
-            for work in works
+            TrialRecord(key=trial.key, definition={"values": trial.values, "seed": trial.seed}, outcome=ended)
+            for trial, ended in ((work.cell, work.finished()) for work in works)
         ],
         points=[
             Point(name=trial.name, values=trial.values)
             for trial in plan.trials[: len(plan.trials) // plan.repeats]
         ],
     )
-    sweeping = _Sweeping(works, record, out / "sweep.json", on_event)
-    runner = sweeping.runner(jobs, queue, execute)
-    sweeping.take(work for work, cell in zip(works, record.cells, strict=True) if cell.outcome)
-    status = cells.run(works, record.cells, runner, sweeping.ended)
+    numbers = {work.cell.key: number for number, work in enumerate(works)}
+    rounds: dict[int, list[list[float]]] = defaultdict(list)  # epochs of a configuration in seconds
+    environments: list[dict[str, Any]] = []
+
+    def save() -> None:
+        record.environment = environments[0] if environments else {}
+        text = "trials ran on different hardware or software: their times are not to be compared"
+        if differs(environments) and text not in record.warnings:
+            record.warnings.append(text)
+        files.save_json(record, out / files.SWEEP)
+
+    def take(ended: Iterable[cells.Work]) -> None:
+        """Take the figures of trials that have ended, and write all."""
+        places = set()
+        for work in ended:
+            number = numbers[work.cell.key]
+            cell, place = record.cells[number], number % len(record.points)
+            places.add(place)
+            if cell.outcome and cell.outcome.status == "ok":
+                result = work.cell.result(work.out)
+                cell.take(result, record.timed)
+                environments.append(result.environment)
+                if record.timed:
+                    rounds[place] += schema.rounds(result.samples, "epoch")
+        for place in places:
+            record.refresh(place, rounds[place])
+        save()
+
+    def tell(work: cells.Work, step: str = "") -> None:
+        if not step:
+            done = sum(cell.outcome is not None for cell in record.cells)
+            on_event(record, f"{work.cell.name}, seed {work.cell.seed} ({done} of {len(works)} done)")
+
+    def ended(work: cells.Work) -> None:
+        take([work])
+        tell(work)
+
+    runner: Runner = partial(cells.one_by_one, on_step=tell, by=execute)
+    if queue:
+        runner = partial(_submitted, queue=queue, folder=out / "slurm")
+    elif jobs > 1:
+        runner = partial(cells.abreast, jobs=jobs, by=execute)
+    take(work for work, cell in zip(works, record.cells, strict=True) if cell.outcome)
+    status = cells.run(works, record.cells, runner, ended)
     lost = sum(cell.outcome is None for cell in record.cells)
     record.status = "incomplete" if status == "ok" and lost else status
     if record.status == "incomplete":
         record.warnings.append(f"the cluster lost {lost} trials: the same command runs them again")
-    sweeping.save()
+    save()
     return record
+
+
+def _submitted(works: Sequence[cells.Work], *, queue: Queue, folder: Path) -> cells.Ended:
+    """Submit all trials and yield each as it ends; a trial without an outcome was lost by the cluster.
+
+    Args:
+        folder: for the scripts and logs of jobs.
+
+    Raises:
+        ConfigError: submitit is not installed, finds no cluster, or the cluster refuses the jobs.
+    """
+    if not works:
+        return
+    try:
+        import submitit
+    except ImportError:
+        raise ConfigError("--jobs slurm needs submitit; install it with: pip install 'gnnbench[slurm]'") from None
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=queue.cluster)
+    except RuntimeError as error:
+        raise ConfigError(f"--jobs slurm: {error}") from None
+    asked = {
+        "name": "gnnbench",
+        "timeout_min": queue.minutes,
+        "gpus_per_node": queue.gpus,
+        "slurm_array_parallelism": queue.abreast,
+        "slurm_partition": queue.partition,
+        "slurm_exclusive": queue.exclusive,
+    }
+    executor.update_parameters(**{name: value for name, value in asked.items() if value})
+    try:
+        jobs = executor.map_array(partial(cells.perform, tell=print), works)
+    except submitit.core.utils.FailedJobError as error:
+        raise ConfigError(f"--jobs slurm: the cluster refuses the jobs: {' '.join(str(error).split())}") from None
+    running = dict(zip(jobs, works, strict=True))
+    try:
+        for job in submitit.helpers.as_completed(jobs, poll_frequency=POLL_S.get(queue.cluster, 0.1)):
+            work = running.pop(job)
+            yield work, work.finished()
+    finally:
+        for job in running:
+            job.cancel(check=False)
 
 
 def planned(
@@ -146,73 +225,6 @@ def planned(
     for config, epoch_s in epochs:
         known.setdefault(_kind(config), [(0.0, epoch_s)])
     return [Planned(work.cell, work.finished(), _estimate(work.cell, known)) for work in works]
-
-
-@dataclass
-class _Sweeping:
-    """A sweep under way, and the epochs behind its figures."""
-
-    works: Sequence[Work]
-    record: Sweep
-    path: Path
-    on_event: Callable[[Progress], None]
-
-    def __post_init__(self) -> None:
-        self._numbers = {work.cell.key: number for number, work in enumerate(self.works)}
-        self._rounds: dict[int, list[list[float]]] = defaultdict(list)
-        self._environments: list[dict[str, Any]] = []
-
-    def runner(self, jobs: int, queue: Queue | None, execute: Execute | None) -> Runner:
-        """How trials are run."""
-        if self.record.timed and (jobs > 1 or (queue and not queue.exclusive)):
-            raise ConfigError(
-                "trials that run side by side disturb each other's times: leave times out with --no-timing, "
-                + ("or give every trial a node of its own with --exclusive" if queue else "or use --jobs 1")
-            )
-        if queue:
-            return partial(_slurm.submitted, queue=queue, folder=self.path.parent / "slurm")
-        if jobs > 1:
-            return partial(cells.abreast, jobs=jobs, by=execute)
-        return partial(cells.one_by_one, on_step=self._starts, by=execute)
-
-    def take(self, works: Iterable[cells.Work]) -> None:
-        """Take the figures of trials that have ended, and write all."""
-        places = set()
-        for work in works:
-            number = self._numbers[work.cell.key]
-            cell, place = self.record.cells[number], number % len(self.record.points)
-            places.add(place)
-            if cell.outcome and cell.outcome.status == "ok":
-                result = work.cell.result(work.out)
-                cell.take(result, self.record.timed)
-                self._environments.append(result.environment)
-                if self.record.timed:
-                    self._rounds[place] += schema.rounds(result.samples, "epoch")
-        for place in places:
-            self.record.refresh(place, self._rounds[place])
-        self.save()
-
-    def ended(self, work: cells.Work) -> None:
-        """Take the figures of a trial that has just ended, and tell of it."""
-        self.take([work])
-        self._tell(work)
-
-    def save(self) -> None:
-        """Write what is known."""
-        self.record.environment = self._environments[0] if self._environments else {}
-        text = "trials ran on different hardware or software: their times are not to be compared"
-        if differs(self._environments) and text not in self.record.warnings:
-            self.record.warnings.append(text)
-        files.save_json(self.record, self.path)
-
-    def _starts(self, work: cells.Work, step: str) -> None:
-        if not step:
-            self._tell(work)
-
-    def _tell(self, work: cells.Work) -> None:
-        done = sum(cell.outcome is not None for cell in self.record.cells)
-        name = f"{work.cell.name}, seed {work.cell.seed}"
-        self.on_event(Progress(name, done, len(self.works), self.record))
 
 
 def _works(plan: Plan, out: Path, roots: Roots) -> list[Work]:

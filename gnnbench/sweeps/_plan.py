@@ -17,11 +17,11 @@ from pydantic import Field, ValidationError
 
 from gnnbench import backends, cells, config, datasets, documents
 from gnnbench.cells import Outcome
-from gnnbench.config import BackendConfig, Overrides, Positive, Run, RunConfig, Section
+from gnnbench.config import BackendConfig, Overrides, Positive, Run, Section
 from gnnbench.errors import BackendUnavailable, ConfigError, did_you_mean
 from gnnbench.results import files
 from gnnbench.results.schema import Record, Result
-from gnnbench.training import run, start
+from gnnbench.training import run
 
 WHOLE = ("dataset", "backend")  # axes whose values replace a section, written as on the command line
 OF_SWEEP = ("train.seed", "train.repeats")
@@ -29,20 +29,12 @@ MOST = 10_000  # cells
 
 
 class Trial(Record):
-    """A run as `gnnbench train` does it.
+    """A run as `gnnbench train` does it."""
 
-    Attributes:
-        key: the name of its folder, which another configuration, seed or kind of timing does not share.
-        values: of the axes, by key.
-        config: the resolved configuration.
-        timed: whether it has the machine to itself.
-    """
-
-    key: str
-    values: dict[str, Any]
+    key: str  # the name of its folder, which another configuration, seed or kind of timing does not share
+    values: dict[str, Any]  # of the axes, by key
     seed: int
-    config: dict[str, Any]
-    timed: bool = True
+    config: dict[str, Any]  # the resolved configuration
 
     @property
     def name(self) -> str:
@@ -51,7 +43,7 @@ class Trial(Record):
 
     def run(self, work: Work, tell: Callable[[str], None]) -> Outcome:
         """Train from the first epoch on."""
-        result = start.run(config.validate(self.config, self.key), roots=work.roots, out=work.out)
+        result = run.start(config.validate(self.config, self.key), roots=work.roots, out=work.out)
         return Outcome(status=result.status, reason=result.reason)
 
     def result(self, out: Path) -> Result:
@@ -86,23 +78,14 @@ class SweepConfig(Section):
 
 @dataclass(frozen=True)
 class Plan:
-    """Trials that a file asks for.
+    """Trials that a file asks for."""
 
-    Attributes:
-        name: of the file, without its suffix.
-        config: the resolved run that the axes vary.
-        axes: values by key.
-        repeats: seeds of every configuration.
-        timed: whether trials have the machine to themselves.
-        trials: every configuration with the first seed, then with the next, so that a table fills early.
-    """
-
-    name: str
-    config: dict[str, Any]
-    axes: dict[str, list[Any]]
-    repeats: int
-    timed: bool
-    trials: list[Trial]
+    name: str  # of the file, without its suffix
+    config: dict[str, Any]  # the resolved run that the axes vary
+    axes: dict[str, list[Any]]  # values by key
+    repeats: int  # seeds of every configuration
+    timed: bool  # trials have the machine to themselves
+    trials: list[Trial]  # every configuration with the first seed, then with the next, so that a table fills early
 
 
 def load(path: Path, overrides: Overrides = (), *, timed: bool = True) -> Plan:
@@ -115,46 +98,40 @@ def load(path: Path, overrides: Overrides = (), *, timed: bool = True) -> Plan:
         ConfigError: with every problem of the file and of its run, one sentence each.
     """
     raw = documents.read(path, [*SweepConfig.model_fields])
-    problems = []
+    problems: list[str] = []
     try:
-        SweepConfig.model_validate(raw)
+        asked = SweepConfig.model_validate(raw)
     except ValidationError as error:
         problems = [f"{path}: {config.sentence(each, SweepConfig)}" for each in error.errors()]
+    base: dict[str, Any] = {}
+    if isinstance(raw.get("run"), str):
+        file = path.parent / raw["run"]
+        try:
+            base = documents.read(file, [*Run.model_fields])
+            first = config.validate(base, str(file), config.override(base, overrides))
+        except ConfigError as error:
+            base, problems = {}, [*problems, *error.problems]
     grid: Any = raw.get("grid") if isinstance(raw.get("grid"), dict) else {}
     axes = {key: values for key, values in grid.items() if isinstance(values, list)}
-    base, run_problems = _base(path, raw.get("run"), overrides)
-    problems += run_problems
-    sections = {name: held for name, held in (base or {}).items() if isinstance(held, dict)}
+    sections = {name: held for name, held in base.items() if isinstance(held, dict)}
     keys = [*WHOLE, *(f"{section}.{key}" for section, held in sections.items() for key in held)]
     problems += [f"{path}: grid.{problem}" for problem in _axis_problems(axes, keys)]
-    few = math.prod(map(len, axes.values())) <= MOST
-    spanned = itertools.product(*axes.values()) if few else ()  # the last axis varies fastest
-    configurations = [dict(zip(axes, values, strict=True)) for values in spanned]
+    where, runs = f"{path}: grid", []
     if base and not problems:
-        problems += _configuration_problems(f"{path}: grid", base, configurations)
-    if problems or base is None:
+        for each in itertools.product(*axes.values()):  # the last axis varies fastest
+            values = dict(zip(axes, each, strict=True))
+            try:
+                made = config.validate(_applied(base, values), where)
+                with suppress(BackendUnavailable):
+                    backends.load(made.backend)
+                runs.append((values, made))
+            except ConfigError as error:
+                problems += [text if text.startswith(where) else f"{where}: {text}" for text in error.problems]
+    if problems:
         raise ConfigError(*dict.fromkeys(problems))
-    plan = SweepConfig.model_validate(raw)
-    first = config.validate(base, str(path)).train.seed
-    trials = [
-        _trial(base, values, seed, timed, str(path))
-        for seed in range(first, first + plan.repeats)
-        for values in configurations
-    ]
-    return Plan(path.stem, run.resolved(config.validate(base, "")), plan.grid, plan.repeats, timed, trials)
-
-
-def _base(path: Path, named: Any, overrides: Overrides) -> tuple[dict[str, Any] | None, list[str]]:
-    """The sections of the run, and what is wrong with them; none where the file names no run."""
-    if not isinstance(named, str):
-        return None, []
-    file = path.parent / named
-    try:
-        raw = documents.read(file, [*RunConfig.model_fields])
-        config.validate(raw, str(file), config.override(raw, overrides))
-    except ConfigError as error:
-        return None, [*error.problems]
-    return raw, []
+    seeds = range(first.train.seed, first.train.seed + asked.repeats)
+    trials = [_trial(values, made, seed, timed) for seed in seeds for values, made in runs]
+    return Plan(path.stem, run.resolved(first), asked.grid, asked.repeats, timed, trials)
 
 
 def _axis_problems(axes: Mapping[Any, Sequence[Any]], keys: Sequence[str]) -> Iterator[str]:
@@ -162,9 +139,8 @@ def _axis_problems(axes: Mapping[Any, Sequence[Any]], keys: Sequence[str]) -> It
         if key in OF_SWEEP:
             yield f"{key}: every configuration runs with the same seeds; give their number as repeats"
         elif key not in WHOLE and (not isinstance(key, str) or "." not in key):
-            yield f"{key}: is neither section.key, such as model.hidden, nor dataset nor backend" + (
-                did_you_mean(str(key), keys)
-            )
+            hint = did_you_mean(str(key), keys)
+            yield f"{key}: is neither section.key, such as model.hidden, nor dataset nor backend{hint}"
         texts = [json.dumps(value, default=str) for value in values]
         for text in dict.fromkeys(text for text in texts if texts.count(text) > 1):
             yield f"{key}: holds {text} more than once"
@@ -172,29 +148,13 @@ def _axis_problems(axes: Mapping[Any, Sequence[Any]], keys: Sequence[str]) -> It
         yield f"{next(iter(axes))}: the grid spans {cells:,} configurations, and a sweep at most {MOST:,}"
 
 
-def _configuration_problems(
-    where: str, base: Mapping[str, Any], configurations: Sequence[Mapping[str, Any]]
-) -> Iterator[str]:
-    for values in configurations:
-        try:
-            checked = config.validate(_applied(base, values), where)
-            with suppress(BackendUnavailable):
-                backends.load(checked.backend)
-        except ConfigError as error:
-            yield from (each if each.startswith(where) else f"{where}: {each}" for each in error.problems)
-
-
-def _trial(base: Mapping[str, Any], values: Mapping[str, Any], seed: int, timed: bool, where: str) -> Trial:
-    raw = _applied(base, values)
-    raw["backend"] = {"name": BackendConfig().name, **(raw.get("backend") or {})}
+def _trial(values: dict[str, Any], made: Run, seed: int, timed: bool) -> Trial:
     # A run that was stopped begins anew, so that nothing is timed in two halves: checkpoints are of no use.
-    raw["train"] = {**(raw.get("train") or {}), "seed": seed, "repeats": 1, "checkpoint_every": 0}
-    checked: Run = config.validate(raw, where)
-    resolved = run.resolved(checked)
+    resolved = run.resolved(made.changed(train={"seed": seed, "repeats": 1, "checkpoint_every": 0}))
     content = json.dumps([resolved, timed], sort_keys=True).encode()
     words = re.sub(r"[^\w.=]+", "-", label(values))[:60].strip("-.")
     key = f"{words}-seed-{seed}-{hashlib.sha256(content).hexdigest()[:10]}"
-    return Trial(key=key, values=dict(values), seed=seed, config=resolved, timed=timed)
+    return Trial(key=key, values=values, seed=seed, config=resolved)
 
 
 def _applied(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,6 +166,7 @@ def _applied(base: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, An
     if "backend" in values:
         raw["backend"], own = config.backend_sections(str(values["backend"]))
         raw |= {name: {**(raw.get(name) or {}), **content} for name, content in own.items() if content}
+    raw["backend"] = {"name": BackendConfig().name, **(raw.get("backend") or {})}
     for key, value in values.items():
         section, dot, name = key.partition(".")
         if dot:

@@ -1,40 +1,22 @@
 """Epochs of a run, told to a tracker of experiments between them and never while one is timed.
 
-A tracker is a module that is called as its package, with a class `Tracker`.
+A tracker is a module that is called as its package. Its `Tracker(folder, name, config)` stands for a repeat of a
+run: the folder and a name of it, and the complete configuration, flat: values by `section.key`. Its method
+`log(values, epoch)` keeps values by name for an epoch, and `close()` sends what is left.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gnnbench import registry
 from gnnbench.errors import ConfigError, did_you_mean
 from gnnbench.results.schema import Evaluation, Result, Sample, flat
-from gnnbench.training.run import Event
-
-Hear = Callable[[Event], None]
-
-
-class Tracker(Protocol):
-    """One repeat of a run in a tracker of experiments.
-
-    Args:
-        folder: of the run.
-        name: of the repeat.
-        config: the complete configuration, flat: values by `section.key`.
-    """
-
-    def __init__(self, folder: Path, name: str, config: Mapping[str, Any]) -> None: ...
-
-    def log(self, values: Mapping[str, float], epoch: int) -> None:
-        """Keep values by name for an epoch."""
-
-    def close(self) -> None:
-        """Send what is left."""
+from gnnbench.training.run import Event, Hear
 
 
 def check(names: Sequence[str]) -> None:
@@ -47,54 +29,48 @@ def check(names: Sequence[str]) -> None:
             raise ConfigError(f"--track {name} needs the package {name}: pip install {name}")
 
 
-def following(names: Sequence[str], folder: Path, hear: Hear) -> closing[_Trackers]:
+@contextmanager
+def following(names: Sequence[str], folder: Path, hear: Hear) -> Iterator[Hear]:
     """Let the block tell what happens in a run to `hear`, and its epochs to trackers, by their names in the JSON.
 
     The run goes on without a tracker that fails, which is told once as a message.
     """
-    return closing(_Trackers(names, folder, hear))
+    kinds: dict[str, Any] = {name: registry.find("trackers", name).Tracker for name in names}
+    opened: dict[str, Any] = {}
+    repeat = -1
+    result: Result  # once something has happened
 
+    def attempt(those: Iterable[str], work: Callable[[str], object]) -> None:
+        for name in [*those]:
+            try:
+                work(name)
+            except Exception as error:  # of a server or a disk, which must not end a run
+                kinds.pop(name, None)
+                opened.pop(name, None)
+                message = f"{name} no longer tracks this run: {error}"
+                hear(Event(kind="message", result=result, message=message))
 
-class _Trackers:
-    result: Result  # of the run, once an epoch is done
+    def close() -> None:
+        attempt(opened, lambda name: opened.pop(name).close())
 
-    def __init__(self, names: Sequence[str], folder: Path, hear: Hear) -> None:
-        self.kinds: dict[str, type[Tracker]] = {name: registry.find("trackers", name).Tracker for name in names}
-        self.folder, self.hear = folder, hear
-        self.opened: dict[str, Tracker] = {}
-        self.repeat = -1
-
-    def __call__(self, event: Event) -> None:
-        self.hear(event)
-        sample = event.sample
+    def tell(event: Event) -> None:
+        nonlocal repeat, result
+        hear(event)
+        result, sample = event.result, event.sample
         if sample is None:
             return
-        if sample.repeat != self.repeat:
-            self.close()
-            self.repeat, self.result = sample.repeat, event.result
-            for name in [*self.kinds]:
-                self._attempt(name, self._open)
+        if sample.repeat != repeat:
+            close()
+            repeat, config = sample.repeat, dict(flat(result.config))
+            called = f"{folder.name}-{repeat}"
+            attempt(kinds, lambda name: opened.update({name: kinds[name](folder, called, config)}))
         values = _values(sample, "samples") | _values(event.evaluation, "evaluations")
-        for name in [*self.opened]:
-            self._attempt(name, lambda name: self.opened[name].log(values, sample.epoch))
+        attempt(opened, lambda name: opened[name].log(values, sample.epoch))
 
-    def close(self) -> None:
-        """End the repeat that is tracked."""
-        for name in [*self.opened]:
-            self._attempt(name, lambda name: self.opened.pop(name).close())
-
-    def _open(self, name: str) -> None:
-        config = dict(flat(self.result.config))
-        self.opened[name] = self.kinds[name](self.folder, f"{self.folder.name}-{self.repeat}", config)
-
-    def _attempt(self, name: str, work: Callable[[str], None]) -> None:
-        try:
-            work(name)
-        except Exception as error:  # of a server or a disk, which must not end a run
-            for each in (self.kinds, self.opened):
-                each.pop(name, None)
-            message = f"{name} no longer tracks this run: {error}"
-            self.hear(Event(kind="message", result=self.result, message=message))
+    try:
+        yield tell
+    finally:
+        close()
 
 
 def _values(record: Sample | Evaluation | None, section: str) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,12 @@ import mlflow
 
 
 class Tracker:
-    """Log the parameters and metrics of a repeat."""
-
-    def __init__(self, folder: Path, name: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, name: str, config: dict[str, Any]) -> None:
         mlflow.start_run(run_name=name)
-        mlflow.log_params(dict(config))
+        mlflow.log_params(config)
 
-    def log(self, values: Mapping[str, float], epoch: int) -> None:
-        mlflow.log_metrics(dict(values), step=epoch)
+    def log(self, values: dict[str, float], epoch: int) -> None:
+        mlflow.log_metrics(values, step=epoch)
 
     def close(self) -> None:
         mlflow.end_run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,12 @@ from torch.utils.tensorboard import SummaryWriter
 
 
 class Tracker:
-    """Write the events of a repeat, and the configuration as a text."""
-
-    def __init__(self, folder: Path, name: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, name: str, config: dict[str, Any]) -> None:
         self.writer = SummaryWriter(str(folder / "tensorboard" / name))
         rows = "\n".join(f"| {key} | {value} |" for key, value in config.items())
         self.writer.add_text("config", f"| key | value |\n| --- | --- |\n{rows}")
 
-    def log(self, values: Mapping[str, float], epoch: int) -> None:
+    def log(self, values: dict[str, float], epoch: int) -> None:
         """Write before the next epoch begins, as the writer's own thread would do it while that is timed."""
         for name, value in values.items():
             self.writer.add_scalar(name, value, epoch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ import wandb
 
 
 class Tracker:
-    """Log the configuration and history of a repeat."""
-
-    def __init__(self, folder: Path, name: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, name: str, config: dict[str, Any]) -> None:
         project = os.environ.get("WANDB_PROJECT", "gnnbench")
-        self.run = wandb.init(project=project, name=name, config=dict(config), dir=str(folder))
+        self.run = wandb.init(project=project, name=name, config=config, dir=str(folder))
 
-    def log(self, values: Mapping[str, float], epoch: int) -> None:
-        self.run.log(dict(values), step=epoch)
+    def log(self, values: dict[str, float], epoch: int) -> None:
+        self.run.log(values, step=epoch)
 
     def close(self) -> None:
         self.run.finish()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import pickle
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,26 +22,18 @@ WEIGHTS = "best.pt"  # a `state_dict`, of the evaluation with the best validatio
 LONGEST_S = 60  # between two of them, but for an epoch that takes longer
 
 
+@dataclass
 class Best:
-    """The weights of the best evaluation so far, by its validation metric.
+    """The weights of the best evaluation so far, by its validation metric."""
 
-    Attributes:
-        weights: a copy of the model's `state_dict`; empty before the first evaluation.
-    """
-
-    def __init__(self) -> None:
-        self.weights: dict[str, Tensor] = {}
-        self._found: list[Evaluation] = []
+    weights: dict[str, Tensor] = field(default_factory=dict)  # a copy of the model's `state_dict`; empty before it
+    found: list[Evaluation] = field(default_factory=list)  # that evaluation, if any
 
     def see(self, evaluation: Evaluation, model: Module) -> None:
         """Keep the weights of `model` if none had a better evaluation."""
-        self._found = [schema.best([*self._found, evaluation])]
-        if self._found[0] is evaluation:
+        self.found = [schema.best([*self.found, evaluation])]
+        if self.found[0] is evaluation:
             self.weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
-
-    def restore(self, weights: dict[str, Tensor], evaluations: Sequence[Evaluation]) -> None:
-        """Go on from what a checkpoint holds, with the evaluations before it."""
-        self.weights, self._found = weights, [schema.best(evaluations)] if evaluations else []
 
     def export(self, folder: Path) -> None:
         """Write the weights for models of PyG.
@@ -73,41 +64,31 @@ def save(folder: Path, trainer: Trainer, repeat: int, result: Result, best: Best
     files.save_by(partial(torch.save, state), folder / CHECKPOINT)
 
 
-def read(folder: Path) -> bytes:
-    """The checkpoint in `folder` as it was written; empty where nothing was written yet.
+def read(folder: Path, code: str) -> dict[str, Any] | None:
+    """The checkpoint in `folder`, on the CPU; None where nothing was written yet.
+
+    Args:
+        code: of the epochs to come; the result says so if it is not that of those before.
 
     Raises:
-        GnnbenchError: the file cannot be read.
+        GnnbenchError: the file cannot be read, or is broken.
     """
     path = folder / CHECKPOINT
-    try:
-        return path.read_bytes() if path.exists() else b""
-    except OSError:
-        raise _unreadable(folder) from None
-
-
-def parsed(content: bytes, folder: Path | None) -> dict[str, Any] | None:
-    """The checkpoint that was read in `folder`, on the CPU; None where nothing was written yet.
-
-    Raises:
-        GnnbenchError: the file is broken.
-    """
-    if not content:
+    if not path.exists():
         return None
     try:
-        state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        state["result"] = Result.model_validate_json(state["result"])
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state["result"] = result = Result.model_validate_json(state["result"])
         state["best"]
     except (OSError, EOFError, KeyError, ValueError, RuntimeError, pickle.UnpicklingError):
-        raise _unreadable(folder) from None
+        raise GnnbenchError(
+            f"{path}: is not a readable checkpoint; remove it and resume to train from the first epoch"
+        ) from None
+    if result.code != code and result.samples:
+        last = result.samples[-1].epoch
+        result.warnings.append(f"epochs up to {last} ran on other code than those after them: measure them again")
+    result.code = code
     return state
-
-
-def _unreadable(folder: Path | None) -> GnnbenchError:
-    path = CHECKPOINT if folder is None else folder / CHECKPOINT
-    return GnnbenchError(
-        f"{path}: is not a readable checkpoint; remove it and resume to train from the first epoch"
-    )
 
 
 def discard(folder: Path) -> None:
@@ -126,19 +107,11 @@ def discard(folder: Path) -> None:
 def restore(state: dict[str, Any], trainer: Trainer, best: Best) -> None:
     """Bring a freshly built trainer, its best weights and the random generators to where `save` was called."""
     trainer.load_state_dict(state["trainer"])
-    best.restore(state["best"], state["result"].evaluations)
+    best.weights, evaluations = state["best"], state["result"].evaluations
+    best.found = [schema.best(evaluations)] if evaluations else []
     torch.set_rng_state(state["rng"])
     if state["cuda_rng"]:
         torch.cuda.set_rng_state_all(state["cuda_rng"])
-
-
-def resumed(result: Result, code: str) -> Result:
-    """A result to go on with, which says so if `code` is not the code of its epochs so far."""
-    if result.code != code and result.samples:
-        last = result.samples[-1].epoch
-        result.warnings.append(f"epochs up to {last} ran on other code than those after them: measure them again")
-    result.code = code
-    return result
 
 
 def check_same(stored: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
@@ -147,16 +120,10 @@ def check_same(stored: dict[str, Any], wanted: dict[str, Any], folder: Path) -> 
     Raises:
         ConfigError: naming the keys that differ.
     """
-    if keys := _differences(stored, wanted):
+    there, here = dict(schema.flat(stored)), dict(schema.flat(wanted))
+    keys = [key for key in sorted(there | here) if there.get(key) != here.get(key)]
+    if named := [f"{key} ({there.get(key)!r} there, {here.get(key)!r} here)" for key in keys]:
         raise ConfigError(
-            f"{folder}: holds a run of another configuration, which differs in {', '.join(keys)}; "
+            f"{folder}: holds a run of another configuration, which differs in {', '.join(named)}; "
             "resume it with its own configuration, or choose another --out"
         )
-
-
-def _differences(stored: Any, wanted: Any, key: str = "") -> list[str]:
-    if isinstance(stored, dict) and isinstance(wanted, dict):
-        names = sorted(stored.keys() | wanted.keys())
-        nested = (_differences(stored.get(n), wanted.get(n), f"{key}.{n}" if key else n) for n in names)
-        return [difference for differences in nested for difference in differences]
-    return [] if stored == wanted else [f"{key} ({stored!r} there, {wanted!r} here)"]

@@ -46,18 +46,19 @@ Compute = Callable[[int, int, Fetched], Tensor]  # rows from begin to end
 
 
 class Rows:
-    """Matrices with a row for each node, written block by block.
+    """Matrices with a row for each node, written block by block, one of them whole before the next one.
 
     Args:
         folder: holds them in mapped files, which another process goes on with; None for memory.
         key: names what they are computed from; files of another key are removed.
+        block: nodes at a time; fewer from where memory ends on.
 
     Raises:
         GnnbenchError: the folder cannot be written.
     """
 
-    def __init__(self, nodes: int, folder: Path | None = None, key: str = "") -> None:
-        self.nodes, self.folder, self.key = nodes, folder, key
+    def __init__(self, nodes: int, folder: Path | None = None, key: str = "", block: int = LOADED) -> None:
+        self.nodes, self.folder, self.key, self.block = nodes, folder, key, block
         self.done: dict[str, int] = {}
         self._open: dict[str, tuple[Tensor, ...]] = {}
         if folder is not None and (folder / "progress.json").exists():
@@ -112,6 +113,42 @@ class Rows:
             ) from None
         return torch.from_numpy(made)
 
+    def apply(self, name: str, compute: Compute) -> None:
+        """Compute rows from rows; where that raises `Asked`, in passes: all but the last serve later ones."""
+        passes: list[str] = []
+        while not self.complete(name):
+            pass_ = f"{name}.{len(passes)}"
+            if not self.complete(pass_):
+                self._blocks(name, pass_, compute, [self.get(each) for each in passes])
+            passes.append(pass_)
+        for each in passes:
+            self.drop(each)
+
+    def _blocks(self, name: str, pass_: str, compute: Compute, fetched: Fetched) -> None:
+        """Compute one block after the other, and smaller ones where memory ends."""
+        begin = max(self.done.get(each, 0) for each in (name, pass_))
+        while True:
+            end = begin + self.block
+            end = self.nodes if self.nodes - end < min(self.block, LEAST) else end  # rather larger than too small
+            try:
+                try:
+                    self.put(name, begin, (compute(begin, end, fetched),))
+                except Asked as asked:
+                    self.put(pass_, begin, asked.rows)
+            except Exception as error:
+                if not memory.is_exhaustion(error):
+                    raise
+                if self.block <= LEAST:
+                    raise OutOfMemory(
+                        f"inference a layer at a time needs more memory for {self.block} nodes than "
+                        "measure.memory_limit leaves; raise it"
+                    ) from None
+                self.block = max(LEAST, self.block // 2 // ALIGNED * ALIGNED)
+                continue
+            begin = end
+            if begin >= self.nodes:
+                return
+
 
 def unsupported(model: Module, backend: Backend) -> list[str]:
     """Sentences, each a reason why this model cannot be computed a layer at a time."""
@@ -125,10 +162,7 @@ def unsupported(model: Module, backend: Backend) -> list[str]:
     if hasattr(model, "joins"):  # of several types, whose convs are given all neighbours as they are in training
         return reasons
     kinds = convs.kinds(model)
-    others, why = (
-        [name for name, known in kinds.items() if not known],
-        "messages that no kernel of one layer computes",
-    )
+    others, why = [name for name in kinds if not kinds[name]], "messages that no kernel of one layer computes"
     if not isinstance(backend, KernelBackend):
         others, why = [*others, *(kinds.keys() & WHOLE)], "no pair of sources and destinations in PyG"
     return reasons + [f"{name} has {why}" for name in sorted(others)]
@@ -224,10 +258,7 @@ def outputs(model: Any, x: Tensor, gather: Gather, rows: Rows, device: torch.dev
     """
     if not block:
         block = max(LEAST, memory.left() // 2 // (4 * COPIES * widest(model, x)))
-    stages = Stages(rows, block // ALIGNED * ALIGNED or ALIGNED)
-
-    def of(name: str, begin: int, end: int) -> Tensor:
-        return rows.get(name)[0][begin:end].to(device)
+    rows.block = block // ALIGNED * ALIGNED or ALIGNED
 
     def step(layer: int, last: str, begin: int, end: int, fetched: Fetched) -> Tensor:
         index, adj = gather(begin, end, fetched)
@@ -237,63 +268,21 @@ def outputs(model: Any, x: Tensor, gather: Gather, rows: Rows, device: torch.dev
     kept: list[str] = []  # outputs that are still needed
     if model.embed is not None or model.encode is not None:
         kept = ["input"]
-        stages.apply("input", lambda begin, end, _: model.enter(x[begin:end].to(device)))
+        rows.apply("input", lambda begin, end, _: model.enter(x[begin:end].to(device)))
     for layer in range(len(model.convs)):
         last = kept[-1] if kept else ""
-        stages.apply(f"layer{layer}", partial(step, layer, last))
+        rows.apply(f"layer{layer}", partial(step, layer, last))
         if kept and (model.jump is None or last == "input"):
             rows.drop(kept.pop())
         kept.append(f"layer{layer}")
     if model.jump is None and model.decode is None:
         return rows.get(kept[-1])[0]
-    stages.apply("output", lambda begin, end, _: model.leave([of(name, begin, end) for name in kept]))
+    rows.apply(
+        "output", lambda begin, end, _: model.leave([rows.get(name)[0][begin:end].to(device) for name in kept])
+    )
     for name in kept:
         rows.drop(name)
     return rows.get("output")[0]
-
-
-class Stages:
-    """Parts of a forward, each over all nodes before the next one."""
-
-    def __init__(self, rows: Rows, block: int) -> None:
-        self.rows, self.block = rows, block
-
-    def apply(self, name: str, compute: Compute) -> None:
-        """Compute rows from rows; where that raises `Asked`, in passes: all but the last serve later ones."""
-        passes: list[str] = []
-        while not self.rows.complete(name):
-            pass_ = f"{name}.{len(passes)}"
-            if not self.rows.complete(pass_):
-                fetched = [self.rows.get(each) for each in passes]
-                self._blocks(name, pass_, compute, fetched)
-            passes.append(pass_)
-        for each in passes:
-            self.rows.drop(each)
-
-    def _blocks(self, name: str, pass_: str, compute: Compute, fetched: Fetched) -> None:
-        """Compute one block after the other, and smaller ones where memory ends."""
-        nodes, begin = self.rows.nodes, max(self.rows.done.get(each, 0) for each in (name, pass_))
-        while True:
-            end = begin + self.block
-            end = nodes if nodes - end < min(self.block, LEAST) else end  # rather larger than too small
-            try:
-                try:
-                    self.rows.put(name, begin, (compute(begin, end, fetched),))
-                except Asked as asked:
-                    self.rows.put(pass_, begin, asked.rows)
-            except Exception as error:
-                if not memory.is_exhaustion(error):
-                    raise
-                if self.block <= LEAST:
-                    raise OutOfMemory(
-                        f"inference a layer at a time needs more memory for {self.block} nodes than "
-                        "measure.memory_limit leaves; raise it"
-                    ) from None
-                self.block = max(LEAST, self.block // 2 // ALIGNED * ALIGNED)
-                continue
-            begin = end
-            if begin >= nodes:
-                return
 
 
 def neighbors(dataset: TypedDataset) -> isplib.TypedNeighbors:
@@ -325,30 +314,25 @@ class TypedLayerwise:
     def __call__(self, block: int = 0, folder: Path | None = None, key: str = "") -> Tensor:
         """Outputs [n, C] of the classified type; arguments as of `Layerwise`."""
         with place(self.mapped, folder) as own:
-            rows = {kind: Rows(len(x), None if own is None else own / kind, key) for kind, x in self.x.items()}
-            return self._outputs(rows, block or LOADED)
-
-    def _outputs(self, rows: Mapping[str, Rows], block: int) -> Tensor:
-        stages = {kind: Stages(own, block) for kind, own in rows.items()}
-        for kind, stage in stages.items():
-            stage.apply("input", partial(self._entered, kind))
-        last = "input"
-        for layer in range(len(self.model.convs)):
-            is_last = layer == len(self.model.convs) - 1
-            for kind in [self.target] if is_last else stages:
-                if not rows[kind].complete(f"layer{layer}"):
-                    given = {name: own.get(last)[0] for name, own in rows.items()}
-                    stages[kind].apply(f"layer{layer}", partial(self._step, layer, kind, given))
-            for own in rows.values():
-                own.drop(last)
-            last = f"layer{layer}"
-        target = rows[self.target]
-        stages[self.target].apply(
-            "output",
-            lambda begin, end, _: self.model.leave(target.get(last)[0][begin:end].to(self.backend.device)),
-        )
-        target.drop(last)
-        return target.get("output")[0]
+            rows = {kind: Rows(len(x), own and own / kind, key, block or LOADED) for kind, x in self.x.items()}
+            for kind, each in rows.items():
+                each.apply("input", partial(self._entered, kind))
+            last, target = "input", rows[self.target]
+            for layer in range(len(self.model.convs)):
+                is_last = layer == len(self.model.convs) - 1
+                for kind in [self.target] if is_last else rows:
+                    if not rows[kind].complete(f"layer{layer}"):
+                        given = {name: each.get(last)[0] for name, each in rows.items()}
+                        rows[kind].apply(f"layer{layer}", partial(self._step, layer, kind, given))
+                for each in rows.values():
+                    each.drop(last)
+                last = f"layer{layer}"
+            target.apply(
+                "output",
+                lambda begin, end, _: self.model.leave(target.get(last)[0][begin:end].to(self.backend.device)),
+            )
+            target.drop(last)
+            return target.get("output")[0]
 
     def _entered(self, kind: str, begin: int, end: int, _: Fetched) -> Tensor:
         own: Tensor = self.model.enter({kind: self.x[kind][begin:end].to(self.backend.device)})[kind]

@@ -1,9 +1,10 @@
-"""One run from its configuration to its Result, with every way it can end."""
+"""One run from its configuration to its Result, with every way it can end; in one process, or in several."""
 
 from __future__ import annotations
 
+import json
 import shlex
-import threading
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,19 +13,19 @@ from typing import Any, Literal
 
 import torch
 
-from gnnbench import backends, datasets, stopping
+from gnnbench import backends, datasets, launch, stopping
 from gnnbench.backends.base import Backend
-from gnnbench.config import Run
+from gnnbench.config import Run, validate
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
+from gnnbench.launch import Task
 from gnnbench.measure import advice, clock, code, energy, environment, memory
-from gnnbench.results import files, schema
+from gnnbench.results import files
 from gnnbench.results.schema import Evaluation, Record, Result, Sample, Status
-from gnnbench.training import checkpoint, cuda_graph, setup, team
+from gnnbench.training import checkpoint, loop, setup, team
 from gnnbench.training.batching._batch import Batching
 from gnnbench.training.loop import Trainer
 from gnnbench.training.team import Team, joined
 
-ROOM = 10  # peaks of an epoch: glibc may leave seven freed tensors of a size idle before it reuses one
 UNFINISHED = "the run had not ended when this was written"
 
 
@@ -48,6 +49,7 @@ class Event(Record):
     of: int = 0
 
 
+Hear = Callable[[Event], None]
 Inspect = Callable[[Backend, torch.nn.Module, Batching, setup.ModelDims], None]
 
 
@@ -57,7 +59,7 @@ def run(
     roots: datasets.Roots,
     out: Path | None,
     resume: bool = False,
-    on_event: Callable[[Event], None] | None = None,
+    on_event: Hear | None = None,
     inspect: Inspect | None = None,
     begin: Callable[[torch.nn.Module], None] = lambda _: None,
 ) -> Result:
@@ -93,17 +95,22 @@ def run(
         code=code.digest(backends.module_of(config.backend.name)),
     )
     with joined(config, result.config, result.code) as team:
-        if team.rank:
-            out, on_event = None, None
         state = None
         if resume:
             with team.propagate_errors():
-                stored, state = _stored(out, result.config, team)
+                if out is None or not (out / files.RUN).exists():
+                    raise ConfigError(f"{out}: holds no {files.RUN} to resume; give the folder of a run")
+                stored = files.load(Result, out / files.RUN)
+                checkpoint.check_same(stored.config, result.config, out)
+                state = checkpoint.read(out, result.code)
+                team.any(False)  # all have read what the first one writes again
             if stored.status == "ok":
                 return stored
             if state:
-                result = checkpoint.resumed(state["result"], result.code)
-        elif out:
+                result = state["result"]
+        if team.rank:
+            out, on_event = None, None
+        if out and not resume:
             checkpoint.discard(out)
         running = _Run(config, roots, out, result, on_event or (lambda _: None), inspect, begin, team)
         running.save()
@@ -144,7 +151,7 @@ class _Run:
     roots: datasets.Roots
     out: Path | None
     result: Result
-    on_event: Callable[[Event], None]
+    on_event: Hear
     inspect: Inspect | None
     begin: Callable[[torch.nn.Module], None]
     team: Team
@@ -154,21 +161,21 @@ class _Run:
 
     def execute(self, state: dict[str, Any] | None) -> None:
         """Load, prepare and train; `state` is a checkpoint to go on from."""
-        environment.use_threads(self.config.measure.threads)
+        measure = self.config.measure
+        environment.use_threads(measure.threads)
         backend = backends.load(self.config.backend, self.config.train)
         self.result.environment = environment.describe()  # of the machine, before a worker keeps to some cores
         self.team.bind_to_cores()
-        with memory.limited(self.config.measure.memory_limit, backend.device):
-            joules, unknown = energy.meter(backend.device) if self.config.measure.energy else (None, "")
-            recorder = clock.Recorder(
-                self.config.measure.warmup, clock.of(backend.device), memory.meter(backend.device), joules
-            )
-            model, batching = self._prepare(backend, recorder)
+        device = backend.device
+        with memory.limited(measure.memory_limit, device):
+            joules, unknown = energy.meter(device) if measure.energy else (None, "")
+            self.recorder = clock.Recorder(measure.warmup, clock.of(device), memory.meter(device), joules)
+            model, batching = self._prepare(backend)
             self.result.environment["threads"] = environment.threads()  # now that the kernels are loaded
-            self.result.resting_memory_bytes = recorder.meter.resting()
+            self.result.resting_memory_bytes = self.recorder.meter.resting()
             earlier = len(self.result.samples)  # of a run that is resumed
-            with stopping.requested(lambda text: self._emit("message", message=text)) as stop:
-                finished = self._train(model, batching, recorder, stop, state)
+            with stopping.requested(lambda text: self._emit("message", message=text)) as self.stop:
+                finished = self._train(model, batching, state)
             self.result.warnings += [*batching.remarks, *([f"no energy: {unknown}"] if unknown else [])]
             self.team.check_weights(model)
             self.result.workers = team.figures(self.team, batching, self.result.samples[earlier:])
@@ -202,17 +209,14 @@ class _Run:
     def _emit(self, kind: Any, **details: Any) -> None:
         self.on_event(Event(kind=kind, result=self.result, **details))
 
-    def _prepare(self, backend: Backend, recorder: clock.Recorder) -> tuple[torch.nn.Module, Batching]:
+    def _prepare(self, backend: Backend) -> tuple[torch.nn.Module, Batching]:
         """Model and batching; the dataset ends here, so that edges which the backend does not need are freed."""
         with self.team.in_turn():  # as a dataset may be processed and kept
             dataset = setup.read(self.config, self.roots)
-        dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, self.config.dataset))
-        self.result.dataset = dataset.label
-        self.dims = setup.ModelDims.of(dataset)
-        self.result.dataset_facts = facts(self.config, dataset, self.dims, reorder_s)
+        dataset, self.dims = setup.opened(self.config, dataset, self.recorder, self.result)
         self._emit("dataset_loaded")
         model = self._build().to(backend.device)
-        ready, self.result.prepare_s = recorder.time(
+        ready, self.result.prepare_s = self.recorder.time(
             lambda: setup.prepare(self.config, model, backend, dataset, self.roots.cache)
         )
         self.result.bindings = ready.bindings
@@ -227,43 +231,37 @@ class _Run:
         self.begin(model)
         return model
 
-    def _train(
-        self,
-        model: torch.nn.Module,
-        batching: Batching,
-        recorder: clock.Recorder,
-        stop: threading.Event,
-        state: dict[str, Any] | None,
-    ) -> bool:
+    def _train(self, model: torch.nn.Module, batching: Batching, state: dict[str, Any] | None) -> bool:
         for repeat in range(state["repeat"] if state else 0, self.config.train.repeats):
             # The prepared model takes the weights of a new one, so that the graph is prepared only once.
             model.load_state_dict(self._build(repeat).state_dict())
-            trainer = cuda_graph.trainer(model, batching, self.config.train, self.config.train.seed + repeat)
+            trainer = loop.trainer(model, batching, self.config.train, self.config.train.seed + repeat)
             if state:
                 checkpoint.restore(state, trainer, self.best)
                 state = None
-            if not self._repeat(trainer, repeat, recorder, stop):
+            if not self._repeat(trainer, repeat):
                 return False
             self._emit("repeat_done")
         return True
 
-    def _repeat(self, trainer: Trainer, repeat: int, recorder: clock.Recorder, stop: threading.Event) -> bool:
+    def _repeat(self, trainer: Trainer, repeat: int) -> bool:
         """Train to the end; False if stopped before."""
         evaluations = [evaluation for evaluation in self.result.evaluations if evaluation.repeat == repeat]
+        every, batching, recorder = trainer.config.checkpoint_every, trainer.batching, self.recorder
         recorder.begin(trainer.config.epochs - trainer.epoch, trainer.odd_epochs)
-        every, batching = trainer.config.checkpoint_every, trainer.batching
 
         def tell(steps: int) -> None:
             if batching.steps > 1:
-                with recorder.paused():
+                with recorder.phase(clock.PAUSED):
                     self._emit("step", steps=steps, of=batching.steps)
 
         while not trainer.finished(evaluations):
-            if self.team.any(stop.is_set()):
+            if self.team.any(self.stop.is_set()):
                 self._checkpoint(trainer, repeat)
                 return False
             # One epoch shows what memory it needs; the next one faults in what those after it find.
-            if self.result.samples and recorder.cold_epochs <= 1 and self._has_room():
+            peak = self.result.samples[-1].peak_memory_bytes if self.result.samples else None
+            if peak and recorder.cold_epochs <= 1 and memory.room_to_keep(self.config.measure, peak):
                 recorder.keeps_freed = recorder.keeps_freed or memory.keep_freed()
                 self.result.environment["allocator"] = "warm" if recorder.keeps_freed else "system"
             with recorder.epoch():
@@ -292,12 +290,6 @@ class _Run:
             return trainer.evaluate()
         return self.team.collected({} if self.team.rank else trainer.evaluate())[0]
 
-    def _has_room(self) -> bool:
-        """Return whether malloc is to keep what is freed, and may without reaching the limit of memory."""
-        limit = memory.limit_bytes(self.config.measure.memory_limit, memory.total_bytes())
-        fits = ROOM * self.result.samples[-1].peak_memory_bytes <= limit
-        return self.config.measure.allocator == "warm" and fits
-
     def _checkpoint(self, trainer: Trainer, repeat: int) -> None:
         """Save where training stands; a full disk must not end it, so that is told and training goes on."""
         if not self.out:
@@ -307,52 +299,96 @@ class _Run:
             checkpoint.save(self.out, trainer, repeat, self.result, self.best)
             self.save()
         except GnnbenchError as error:
-            text = f"no checkpoint after epoch {trainer.epoch}: {error}"
-            self.result.warnings.append(text)
-            self._emit("message", message=text)
+            self.result.warnings.append(f"no checkpoint after epoch {trainer.epoch}: {error}")
+            self._emit("message", message=self.result.warnings[-1])
 
 
-def facts(
-    config: Run, dataset: datasets.AnyDataset, dims: setup.ModelDims, reorder_s: float
-) -> schema.DatasetFacts:
-    """Facts of a dataset whose nodes were put in order in `reorder_s` seconds."""
-    return schema.DatasetFacts(
-        name=dataset.name,
-        made_up=dataset.made_up,
-        nodes=dataset.num_nodes,
-        edges=dataset.num_edges,
-        features=dims.features,
-        classes=dims.outputs,
-        metric=dataset.metric,
-        **_counts(dataset),
-        reorder=config.dataset.reorder,
-        reorder_s=None if config.dataset.reorder == "none" else reorder_s,
-    )
+class Share(Task):
+    """A run, of which every worker does its share."""
+
+    config: dict[str, Any]
+    resume: bool
+
+    def perform(self) -> int:
+        """Train as one worker; returns the exit code."""
+        try:
+            config = validate(self.config, str(self.out))
+            result = run(config, roots=self.roots, out=self.out, resume=self.resume, on_event=_say)
+        except GnnbenchError as error:
+            print(json.dumps({"kind": "error", "message": str(error), "exit_code": error.exit_code}), flush=True)
+            print(f"gnnbench: {error}", file=sys.stderr)
+            return error.exit_code
+        if result.status != "ok":
+            print(f"gnnbench: {result.reason}", file=sys.stderr)
+        return {"ok": 0, "interrupted": stopping.exit_code()}.get(result.status, 1)
 
 
-def _counts(dataset: datasets.AnyDataset) -> dict[str, int | None]:
-    """Graphs, and what an epoch goes over, of many graphs; links; nothing of nodes."""
-    if isinstance(dataset, datasets.LinksDataset):
-        links = dataset.positives["train"].size(1)
-        return {"train_links": links, "embedding_bytes": dataset.embedding_bytes or None}
-    if isinstance(dataset, datasets.TypedDataset):
-        types = {"node_types": len(dataset.nodes), "edge_types": len(dataset.relations)}
-        return {**types, "embedding_bytes": dataset.embedding_bytes or None}
-    if isinstance(dataset, datasets.NodeDataset):
-        return {}
-    train = dataset.parts["train"]
-    edges = int(dataset.edge_ptr.diff()[train].sum())
-    return {"graphs": dataset.num_graphs, "train_graphs": len(train), "train_edges": edges}
+def by_torchrun(config: Run) -> Run:
+    """`config` with as many workers as torchrun started."""
+    place = launch.started()
+    if place is None or place[1] == config.train.workers:
+        return config
+    raw = resolved(config)
+    return validate({**raw, "train": {**raw["train"], "workers": place[1]}}, "torchrun")
 
 
-def _stored(out: Path | None, wanted: dict[str, Any], team: Team) -> tuple[Result, dict[str, Any] | None]:
-    """Result and checkpoint of the run to resume, which the first process reads for all."""
-    result = state = b""
-    if not team.rank:
-        if out is None or not (out / files.RUN).exists():
-            raise ConfigError(f"{out}: holds no {files.RUN} to resume; give the folder of a run")
-        stored = files.load(Result, out / files.RUN)
-        checkpoint.check_same(stored.config, wanted, out)
-        result, state = stored.model_dump_json().encode(), checkpoint.read(out)
-    stored = Result.model_validate_json(team.shared(result))
-    return stored, checkpoint.parsed(team.shared(state), out)
+def start(
+    config: Run, *, roots: datasets.Roots, out: Path, resume: bool = False, on_event: Hear | None = None
+) -> Result:
+    """As `run`, in `train.workers` processes if it asks for several and torchrun started none."""
+    if not config.distributed or launch.started():
+        return run(config, roots=roots, out=out, resume=resume, on_event=on_event)
+    task = Share(config=resolved(config), roots=roots, out=out, resume=resume)
+    if not resume:
+        (out / files.RUN).unlink(missing_ok=True)
+    source, backend = task.config["dataset"]["source"], task.config["backend"]["name"]
+    known = Result(status="failed", backend=backend, dataset=source, config=task.config)
+    errors: list[GnnbenchError] = []
+
+    def hear(line: str) -> None:
+        """Pass on an event of worker 0, with the result as far as its events tell it."""
+        nonlocal known
+        if not line.startswith('{"kind":'):  # what a library prints
+            return
+        word = json.loads(line)
+        if word["kind"] == "error":
+            kind = ConfigError if word["exit_code"] == ConfigError.exit_code else GnnbenchError
+            errors.append(kind(word["message"]))
+            return
+        event = Event.model_validate({"result": known, **word})
+        known = event.result
+        if event.sample:
+            known.samples.append(event.sample)
+        if on_event:
+            on_event(event)
+
+    codes = launch.run_ranks(task, config.train.workers, hear)
+    if errors:
+        raise errors[-1]
+    return _result(task, known, codes)
+
+
+def _say(event: Event) -> None:
+    """Print an event as a line, with the result where more of it is known than epochs."""
+    known = event.kind in ("dataset_loaded", "prepared")
+    print(event.model_dump_json(exclude_defaults=True, exclude=set() if known else {"result"}), flush=True)
+
+
+def _result(task: Share, known: Result, codes: dict[int, int]) -> Result:
+    """Read what worker 0 wrote; with the reason, where a worker ended without giving one."""
+    stored = task.out / files.RUN
+    result = files.load(Result, stored) if stored.exists() else known
+    if result.status == "ok":
+        return result
+    for rank, ended in codes.items():
+        if ended < 0 or (ended and result.reason in ("", UNFINISHED)):
+            result.status, reason = launch.rank_verdict(task, rank, ended)
+            if (task.out / checkpoint.CHECKPOINT).exists():
+                out = shlex.quote(str(task.out))
+                reason += f"; go on from the last checkpoint with: gnnbench train --resume {out}"
+            result.reason = reason
+            if stopping.stopped(ended):
+                result.status, result.reason = "interrupted", f"stopped by {stopping.by()} before the first epoch"
+            files.save_json(result, stored)
+            break
+    return result

@@ -19,6 +19,8 @@ from gnnbench.backends.base import Backend
 from gnnbench.config import BatchConfig, Run
 from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset, TypedDataset
 from gnnbench.errors import ConfigError, UnsupportedOp
+from gnnbench.measure import clock
+from gnnbench.results.schema import DatasetFacts, OfRun
 from gnnbench.training.batching._ahead import Loader
 from gnnbench.training.batching._batch import Setup
 from gnnbench.training.batching._shares import Shares, bind_norms
@@ -49,6 +51,39 @@ class ModelDims(NamedTuple):
             return cls(dataset.x.size(1), dataset.num_classes, degrees=_degrees(dataset))
         edges = 0 if dataset.edge_attr is None else dataset.edge_attr.size(1)
         return cls(dataset.x.size(1), dataset.num_outputs, dataset.encoder, edges, _degrees(dataset))
+
+
+def opened(
+    config: Run, dataset: AnyDataset, recorder: clock.Recorder, record: OfRun
+) -> tuple[AnyDataset, ModelDims]:
+    """Put the nodes of a dataset in order, and let `record` know what it is."""
+    dataset, reorder_s = recorder.time(lambda: datasets.reordered(dataset, config.dataset))
+    dims = ModelDims.of(dataset)
+    counts: dict[str, int | None] = {}
+    if isinstance(dataset, GraphsDataset):
+        train = dataset.parts["train"]
+        edges = int(dataset.edge_ptr.diff()[train].sum())
+        counts = {"graphs": dataset.num_graphs, "train_graphs": len(train), "train_edges": edges}
+    elif isinstance(dataset, LinksDataset | TypedDataset):
+        counts["embedding_bytes"] = dataset.embedding_bytes or None
+    if isinstance(dataset, LinksDataset):
+        counts["train_links"] = dataset.positives["train"].size(1)
+    if isinstance(dataset, TypedDataset):
+        counts |= {"node_types": len(dataset.nodes), "edge_types": len(dataset.relations)}
+    record.dataset = dataset.label
+    record.dataset_facts = DatasetFacts(
+        name=dataset.name,
+        made_up=dataset.made_up,
+        nodes=dataset.num_nodes,
+        edges=dataset.num_edges,
+        features=dims.features,
+        classes=dims.outputs,
+        metric=dataset.metric,
+        reorder=config.dataset.reorder,
+        reorder_s=None if config.dataset.reorder == "none" else reorder_s,
+        **counts,
+    )
+    return dataset, dims
 
 
 def build(config: Run, dims: ModelDims, repeat: int = 0) -> Module:

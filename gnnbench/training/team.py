@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from gnnbench import launch
 from gnnbench.config import Run
 from gnnbench.errors import ConfigError, GnnbenchError, RunFailed, WorkerLost
 from gnnbench.graph.part import communicating
@@ -26,11 +27,10 @@ T = TypeVar("T")
 TIMES = ("epoch_s", "load_s", "forward_s", "backward_s", "exchange_s", "optimizer_s")
 REASON = "reason"  # the key of the store where the first process that fails says why
 REASON_WAIT_S = 2  # for it, when another process is gone
-RENDEZVOUS = "GNNBENCH_RENDEZVOUS"  # where `gnnbench train --workers` has its processes meet
 
 
 class Team:
-    """The processes that train together, which call each of these together, but for `reason`; or one alone.
+    """The processes that train together, which call each of these together; or one alone.
 
     Args:
         store: where they leave word for each other, once they are a group; None for one alone.
@@ -53,15 +53,6 @@ class Team:
         """Return whether it is so on any process."""
         return any(self.collected(flag))
 
-    def shared(self, content: bytes) -> bytes:
-        """Broadcast what the first process has."""
-        if self._store is None or not (size := self.collected(len(content))[0]):
-            return content
-        data = torch.frombuffer(bytearray(content if self.rank == 0 else size), dtype=torch.uint8)
-        with communicating():
-            dist.broadcast(data, 0)
-        return data.numpy().tobytes()
-
     def _gathered(self, x: torch.Tensor) -> list[torch.Tensor]:
         """The tensors of every process, which have the same shape."""
         every = [torch.empty_like(x) for _ in range(self.size)]
@@ -71,27 +62,12 @@ class Team:
 
     def bind_to_cores(self) -> None:
         """Keep this process on cores of its own, if it is one of several that `--workers` started here."""
-        if sys.platform != "linux" or RENDEZVOUS not in os.environ:
+        if sys.platform != "linux" or launch.RENDEZVOUS not in os.environ:
             return
         cores = sorted(os.sched_getaffinity(0))
         each = len(cores) // self.size
         if torch.get_num_threads() <= each:
             os.sched_setaffinity(0, cores[self.rank * each : (self.rank + 1) * each])
-
-    def reason(self, error: BaseException) -> BaseException:
-        """Return the error that all processes end with, of one that this one met."""
-        if self._store is None:
-            return error
-        with suppress(RuntimeError):  # the store is gone with the process that had it
-            if isinstance(error, WorkerLost):
-                self._store.wait([REASON], timedelta(seconds=REASON_WAIT_S))
-                return OtherWorker(**json.loads(self._store.get(REASON)))
-            interrupted = isinstance(error, KeyboardInterrupt)
-            status = "interrupted" if interrupted else getattr(error, "status", None)
-            text = str(error) if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {error}"
-            said = {"text": text, "status": status, "exit_code": getattr(error, "exit_code", 1), "rank": self.rank}
-            self._store.compare_set(REASON, "", json.dumps(said))
-        return error
 
     @contextmanager
     def propagate_errors(self) -> Iterator[None]:
@@ -99,9 +75,19 @@ class Team:
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:
-            if (reason := self.reason(error)) is error:
+            if self._store is None:
                 raise
-            raise reason from error
+            with suppress(RuntimeError):  # the store is gone with the process that had it
+                if isinstance(error, WorkerLost):
+                    self._store.wait([REASON], timedelta(seconds=REASON_WAIT_S))
+                    raise OtherWorker(**json.loads(self._store.get(REASON))) from error
+                interrupted = isinstance(error, KeyboardInterrupt)
+                status = "interrupted" if interrupted else getattr(error, "status", None)
+                text = str(error) if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {error}"
+                code = getattr(error, "exit_code", 1)
+                said = {"text": text, "status": status, "exit_code": code, "rank": self.rank}
+                self._store.compare_set(REASON, "", json.dumps(said))
+            raise
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
@@ -147,20 +133,6 @@ class OtherWorker(GnnbenchError):
         self.status, self.exit_code = status, exit_code  # type: ignore[misc]
 
 
-def started() -> tuple[int, int] | None:
-    """Rank of this process and number of processes, as torchrun says in the environment; None for one alone."""
-    try:
-        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except (KeyError, ValueError):
-        return None
-
-
-def is_first() -> bool:
-    """Return whether this process writes what all of them come to."""
-    place = started()
-    return place is None or place[0] == 0
-
-
 @contextmanager
 def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
     """The team of this process while the block runs, which is itself alone unless several train together.
@@ -175,7 +147,7 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
     if not config.distributed:
         yield Team()
         return
-    if (place := started()) is None:
+    if (place := launch.started()) is None:
         raise ConfigError(
             f"batch.kind={config.batch.kind} is of several processes; start them by `gnnbench train` or torchrun"
         )
@@ -186,28 +158,22 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
         )
     import_module("torch.distributed.nn")  # whose functions would keep a group that they find, beyond its end
     timeout = timedelta(seconds=config.batch.timeout_s)
-    on_gpu = config.backend.name == "cuda" or config.train.device == "cuda"
-    if on_gpu and torch.cuda.is_available():
+    on_gpu = "cuda" in (config.backend.name, config.train.device) and torch.cuda.is_available()
+    if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
     with communicating():
-        url = os.environ.get(RENDEZVOUS, "env://")
+        url = os.environ.get(launch.RENDEZVOUS, "env://")
         try:
             store, rank, size = next(dist.rendezvous(url, rank, size, timeout=timeout))
         except dist.DistNetworkError as error:
             if "address already in use" not in str(error).lower():
                 raise
-            port = os.environ.get("MASTER_PORT")
             raise ConfigError(
-                f"port {port} is taken; choose another MASTER_PORT for workers to meet at"
+                f"port {os.environ.get('MASTER_PORT')} is taken; choose another MASTER_PORT for workers to meet at"
             ) from error
         store.set_timeout(timeout)
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if on_gpu and torch.cuda.is_available() else "gloo",
-            store=dist.PrefixStore("group", store),
-            rank=rank,
-            world_size=size,
-            timeout=timeout,
-        )
+        backend, kept = "cpu:gloo,cuda:nccl" if on_gpu else "gloo", dist.PrefixStore("group", store)
+        dist.init_process_group(backend, store=kept, rank=rank, world_size=size, timeout=timeout)
     try:
         team = Team(store)
         team.check_alike({"configuration": resolved, "version of the code": code})

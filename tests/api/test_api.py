@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import gnnbench
-from gnnbench.api import _configs as configs
+from gnnbench import kinds
+from gnnbench.api import _options as configs
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
 from gnnbench.report import live, tables
 from gnnbench.report.tables import Cell, Table

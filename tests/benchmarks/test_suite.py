@@ -26,7 +26,7 @@ from gnnbench.kinds import suite as report
 from gnnbench.measure import code
 from gnnbench.ops.kernels import Kernels
 from gnnbench.report import tables
-from gnnbench.training import cuda_graph
+from gnnbench.training import loop
 from tests.support import graphs
 from tests.support.commands import Output, run
 from tests.support.gpu import DEVICE, needs_triton
@@ -189,7 +189,7 @@ def test_recorded_epochs_are_checked_and_timed_beside_eager_ones(
             super().replay()
             self.loss.mul_(drift)
 
-    monkeypatch.setattr(cuda_graph, "CudaGraph", Drifting)
+    monkeypatch.setattr(loop, "CudaGraph", Drifting)
     found = executed(tmp_path, suites.cells(["batch"], ["train-gcn"], "tiny"))
     ended = {row.implementation: row.status for row in found.rows}
     assert ended == {"cuda": "ok", "pyg": "ok", "pyg-sparse": "ok"} | {

@@ -34,7 +34,7 @@ def now() -> float:
 def harness(model: str, dataset: str, epochs: int, out: Path) -> None:
     """Train by the harness, with another clock around every step; writes what both say."""
     from gnnbench import datasets
-    from gnnbench.api._configs import load
+    from gnnbench.api._options import load
     from gnnbench.training import loop, run
 
     steps, step = [], loop.Trainer.step
@@ -72,7 +72,7 @@ def plain(model: str, dataset: str, epochs: int, out: Path) -> None:
     from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
     from gnnbench import datasets
-    from gnnbench.api._configs import load
+    from gnnbench.api._options import load
 
     data = datasets.load(load(None, None, dataset=dataset).dataset, datasets.roots())
     kinds: dict[str, Any] = {"gcn": GCNConv, "sage": SAGEConv, "gat": GATConv}

@@ -23,7 +23,7 @@ from torch_geometric.nn import GATConv, GCNConv
 
 import gnnbench
 from gnnbench import datasets, stats
-from gnnbench.api._configs import load
+from gnnbench.api._options import load
 from gnnbench.measure import environment
 from gnnbench.results import files
 

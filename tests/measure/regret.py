@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 
 from gnnbench import benchmarks, datasets, stats
-from gnnbench.api._configs import BARE, load
+from gnnbench.api._options import BARE, load
 from gnnbench.backends.isplib import IsplibKernels
 from gnnbench.benchmarks.records import Row
 from gnnbench.errors import GnnbenchError

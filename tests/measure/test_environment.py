@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from gnnbench.measure import environment, waiting
+from gnnbench import measure
+from gnnbench.measure import environment
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc and /sys")
 
@@ -106,11 +107,11 @@ def test_the_revision_is_of_our_checkout_alone(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_threads_spin_briefly_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = {name: value for name, value in os.environ.items() if name not in waiting.CHOSEN}
+    variables = {name: value for name, value in os.environ.items() if name not in measure.SPIN_VARIABLES}
     monkeypatch.setattr(os, "environ", {**variables, "OMP_WAIT_POLICY": "ACTIVE"})
-    waiting.spin_briefly()
+    measure.spin_briefly()
     assert "GOMP_SPINCOUNT" not in os.environ
     monkeypatch.setattr(os, "environ", variables)
-    waiting.spin_briefly()
-    assert os.environ["GOMP_SPINCOUNT"] == str(waiting.SPINS)
-    assert environment.describe()["threads"]["variables"]["GOMP_SPINCOUNT"] == str(waiting.SPINS)
+    measure.spin_briefly()
+    assert os.environ["GOMP_SPINCOUNT"] == str(measure.SPINS)
+    assert environment.describe()["threads"]["variables"]["GOMP_SPINCOUNT"] == str(measure.SPINS)

@@ -39,7 +39,7 @@ def test_the_promised_ones_are_there() -> None:
 def test_each_is_valid_and_complete(path: Path) -> None:
     found = config.load(path)
     raw = yaml.safe_load(path.read_text())
-    assert list(raw) == [name for name in config.RunConfig.model_fields if name in raw or name != "batch"]
+    assert list(raw) == [name for name in config.Run.model_fields if name in raw or name != "batch"]
     for section in ("model", "measure"):
         optional = {
             "allocator",

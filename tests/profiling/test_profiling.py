@@ -16,7 +16,7 @@ from torch.nn import Linear, ModuleList, Sequential
 
 import gnnbench
 from gnnbench import profiling
-from gnnbench.api import _configs as configs
+from gnnbench.api import _options as configs
 from gnnbench.backends import cuda
 from gnnbench.errors import ConfigError
 from gnnbench.kinds import profile as report

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from gnnbench.training import run, start
+from gnnbench.training import run
 from gnnbench.training.batching import parts
 
 EPOCH = 3  # in which it happens
@@ -45,7 +45,7 @@ FAULTS: dict[str, Callable[[Tensor], Tensor]] = {
 OTHERS = "another configuration"
 
 
-class Share(start.Share):
+class Share(run.Share):
     """The work of a worker; the fault's time goes to a file in its folder."""
 
     def perform(self) -> int:

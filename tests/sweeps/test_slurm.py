@@ -12,7 +12,6 @@ import pytest
 
 from gnnbench import cells, datasets, kinds, sweeps
 from gnnbench.errors import ConfigError
-from gnnbench.sweeps import _slurm
 from tests.support.commands import ROOT, run
 from tests.support.trials import swept, written
 
@@ -58,7 +57,7 @@ def slurm(submitit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.setenv("SLURM_FAKE", str(folder))
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
-    monkeypatch.setattr(_slurm, "POLL_S", {})
+    monkeypatch.setattr(sweeps, "POLL_S", {})
     monkeypatch.chdir(tmp_path)
     return folder
 

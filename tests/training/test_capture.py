@@ -14,7 +14,7 @@ from gnnbench.backends import base, isplib
 from gnnbench.datasets import NodeDataset
 from gnnbench.errors import BackendUnavailable, ConfigError, UnsupportedOp
 from gnnbench.results.schema import Result
-from gnnbench.training import cuda_graph, run
+from gnnbench.training import loop, run
 from gnnbench.training.batching.full import Full
 from gnnbench.training.loop import Trainer
 from tests.support import graphs
@@ -60,12 +60,12 @@ def trainer(backend: str, model: str, *, recorded: bool, data: NodeDataset, **tr
     built = models.build(asked.model, data.x.size(1), data.num_classes).to(found.device)
     prepared = found.prepare(built, data)
     torch.manual_seed(1)
-    return cuda_graph.trainer(built, Full(data, prepared.adj, found.device), asked.train)
+    return loop.trainer(built, Full(data, prepared.adj, found.device), asked.train)
 
 
 @pytest.fixture
 def taped(monkeypatch: pytest.MonkeyPatch, capturable: None) -> None:  # noqa: F811
-    monkeypatch.setattr(cuda_graph, "CudaGraph", Tape)
+    monkeypatch.setattr(loop, "CudaGraph", Tape)
 
 
 @needs_isplib

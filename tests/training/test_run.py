@@ -22,10 +22,10 @@ from gnnbench import backends, config, datasets
 from gnnbench.backends.base import Prepared
 from gnnbench.backends.pyg import Backend as PygBackend
 from gnnbench.errors import ConfigError, DatasetError, GnnbenchError, UnsupportedOp
+from gnnbench.measure import memory
 from gnnbench.results import files, schema
 from gnnbench.results.schema import Result
 from gnnbench.training import checkpoint
-from gnnbench.training import run as run_module
 from gnnbench.training.run import Event, resolved, run
 
 SECTIONS: dict[str, dict[str, Any]] = {
@@ -66,7 +66,7 @@ def test_malloc_is_left_alone_where_asked_and_where_memory_is_scarce(
     reason: str, roots: datasets.Roots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if reason == "room":
-        monkeypatch.setattr(run_module, "ROOM", 1e6)
+        monkeypatch.setattr(memory, "ROOM", 1e6)
     measure = {"allocator": "system" if reason == "asked" else "warm"}
     result = run(configuration(measure=measure), roots=roots, out=None)
     assert "allocator" not in result.environment

@@ -23,7 +23,6 @@ from gnnbench.errors import ConfigError
 from gnnbench.results import files
 from gnnbench.results.schema import Result
 from gnnbench.training import run as alone
-from gnnbench.training import start
 from gnnbench.training.batching import links
 from gnnbench.training.run import Event
 from tests.support import faults, two_machines
@@ -102,7 +101,7 @@ def test_two_workers_learn_what_one_process_does_and_tell_what_each_measured(
 ) -> None:
     events: list[Event] = []
     wanted = configuration()
-    result = start.run(wanted, roots=roots, out=tmp_path, on_event=events.append)
+    result = alone.start(wanted, roots=roots, out=tmp_path, on_event=events.append)
     assert (result.status, result.reason) == ("ok", "")
     assert result == files.load(Result, tmp_path / "results.json")
     expected = single(wanted, roots)
@@ -140,7 +139,7 @@ def test_a_killed_worker_ends_the_run_and_it_can_be_resumed(
         workers(rank=1)[0].kill()
         killed.append(time.monotonic())
 
-    result = start.run(wanted, roots=roots, out=tmp_path, on_event=after(5, kill))
+    result = alone.start(wanted, roots=roots, out=tmp_path, on_event=after(5, kill))
     print(f"killed: {time.monotonic() - killed[0]:.1f} s until all ended")
     assert time.monotonic() - killed[0] < SECONDS
     assert result.status == "oom"
@@ -149,7 +148,7 @@ def test_a_killed_worker_ends_the_run_and_it_can_be_resumed(
         f"gnnbench train --resume {tmp_path}"
     )
     assert 5 <= len(result.samples) < 40
-    resumed = start.run(wanted, roots=roots, out=tmp_path, resume=True)
+    resumed = alone.start(wanted, roots=roots, out=tmp_path, resume=True)
     assert resumed.status == "ok"
     assert len(resumed.samples) == 40
     assert [bool(worker.edges) for worker in resumed.workers] == [True, True]
@@ -175,11 +174,11 @@ def test_what_one_worker_meets_ends_all_within_seconds(
     fault: str, roots: datasets.Roots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For one reason; the fixture sees to it that no process is left."""
-    monkeypatch.setattr(start, "Share", faults.Share)
+    monkeypatch.setattr(alone, "Share", faults.Share)
     monkeypatch.setenv("FAULT", fault)
     wanted = configuration(train={"epochs": 10_000}, batch={"timeout_s": 2 if fault == "hangs" else 60})
     try:
-        result = start.run(wanted, roots=roots, out=tmp_path)
+        result = alone.start(wanted, roots=roots, out=tmp_path)
         status, reason = result.status, result.reason
     except ConfigError as error:
         status, reason = "failed", str(error)
@@ -192,7 +191,7 @@ def test_what_one_worker_meets_ends_all_within_seconds(
 @pytest.mark.slow
 def test_ctrl_c_stops_all_after_the_same_epoch(roots: datasets.Roots, tmp_path: Path) -> None:
     press = after(3, lambda: signal.raise_signal(signal.SIGINT))
-    result = start.run(configuration(train={"epochs": 10_000}), roots=roots, out=tmp_path, on_event=press)
+    result = alone.start(configuration(train={"epochs": 10_000}), roots=roots, out=tmp_path, on_event=press)
     assert result.status == "interrupted"
     assert result.reason.startswith(f"stopped by Ctrl-C after epoch {len(result.samples)} of repeat 0")
     assert len(result.workers) == 2
@@ -206,15 +205,15 @@ def test_a_number_of_workers_that_does_not_fit_and_a_port_that_is_taken_are_refu
         config.validate({**SECTIONS, "batch": {"kind": "links"}}, "test")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    assert start.by_torchrun(configuration(train={"workers": 1})).train.workers == 3
+    assert alone.by_torchrun(configuration(train={"workers": 1})).train.workers == 3
     with pytest.raises(ConfigError, match=r"train.workers is 2, but 3 processes were started"):
-        start.run(configuration(), roots=roots, out=tmp_path)
+        alone.start(configuration(), roots=roots, out=tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for name, value in {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(ConfigError, match=f"port {port} is taken; choose another MASTER_PORT"):
-            start.run(configuration(), roots=roots, out=tmp_path)
+            alone.start(configuration(), roots=roots, out=tmp_path)
 
 
 @pytest.mark.slow
