@@ -164,7 +164,7 @@ def convert(
     """Write a graph as arrays, of which training reads what it samples."""
     from gnnbench import datasets
     from gnnbench.backends import isplib
-    from gnnbench.datasets import _maps as maps
+    from gnnbench.datasets import mapped
     from gnnbench.report import datasets as report
 
     config = load(None, overrides, dataset=name).dataset
@@ -175,7 +175,7 @@ def convert(
             "train on it with --set dataset.task=links"
         )
     dataset = datasets.single(loaded)
-    header = maps.write(dataset, out, isplib.cpu_layout())
+    header = mapped.write(dataset, out, isplib.cpu_layout())
     show(report.arrays(header, out), header.model_dump_json(indent=1), as_json)
 
 

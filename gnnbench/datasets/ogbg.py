@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from gnnbench.datasets import GraphsDataset, Roots, _ogb, one_of
+from gnnbench.datasets import GraphsDataset, Roots, ogb, one_of
 from gnnbench.datasets._kinds import GraphsConfig, Target
-from gnnbench.datasets._ogb import Known
+from gnnbench.datasets.ogb import Known
 from gnnbench.errors import DatasetError
 
 # Every bond counts twice.
@@ -41,29 +41,26 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     """The graphs of `ogb.graphproppred.PygGraphPropPredDataset(config.name)`.
 
     Molecules have categories as features of atoms and bonds; ogbg-ppa has edge features alone.
-
-    Raises:
-        DatasetError: files missing or corrupt, or targets that are neither classes, labels nor numbers.
     """
     import torch
 
-    from gnnbench.datasets import _union
+    from gnnbench.datasets import _prepare_graphs
 
-    meta = _ogb.meta(config.name)
+    meta = ogb.meta(config.name)
     if meta["task type"] == "subtoken prediction":
         raise DatasetError(
             f"{config.name} asks for sequences of words; gnnbench predicts classes, labels and numbers, "
             f"such as those of ogbg-molhiv"
         )
-    dataset, split = _ogb.load(config.name, where, STAND_IN)
+    dataset, split = ogb.loaded(config.name, where, STAND_IN)
     kinds: dict[str, Target] = {"multiclass classification": "class", "regression": "value"}
     target = kinds.get(meta["task type"], "labels")
-    return _union.of(
+    return _prepare_graphs.from_pyg(
         config.name,
         dataset,
         target,
         parts={part: torch.as_tensor(ids) for part, ids in split.items()},
         num_outputs=int(meta["num classes" if target == "class" else "num tasks"]),
         metric=meta["metric"],
-        encoder="ogb" if _ogb.is_molecular(config.name) else "",
+        encoder="ogb" if ogb.is_molecular(config.name) else "",
     )

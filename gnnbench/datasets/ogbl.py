@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import LinksDataset, Roots, _ogb, one_of
+from gnnbench.datasets import LinksDataset, Roots, ogb, one_of
 from gnnbench.datasets._kinds import EVALUATED
-from gnnbench.datasets._ogb import Known
+from gnnbench.datasets.ogb import Known
 
 # Nodes and edges of messages, as published; both directions but for citation2.
 KNOWN = {
@@ -33,7 +33,7 @@ def load(config: Config, where: Roots) -> LinksDataset:
     """The graph of training edges of `ogb.linkproppred.PygLinkPropPredDataset(config.name)`, and its split."""
     import torch
 
-    graphs, split = _ogb.load(config.name, where, "cora --set dataset.task=links")
+    graphs, split = ogb.loaded(config.name, where, "cora --set dataset.task=links")
     data, ranked = graphs[0], "target_node_neg" in split["test"]
     positives, negatives = {}, {}
     for part, links in split.items():
@@ -42,7 +42,7 @@ def load(config: Config, where: Roots) -> LinksDataset:
         if part in EVALUATED:
             none = links["target_node_neg"] if ranked else links["edge_neg"].T
             negatives[part] = torch.as_tensor(none).long().contiguous()
-    metric = _ogb.meta(config.name)["metric"]
+    metric = ogb.meta(config.name)["metric"]
     return LinksDataset(
         config.name,
         data.edge_index,

@@ -18,7 +18,7 @@ from gnnbench import backends, config, datasets
 from gnnbench.backends import isplib
 from gnnbench.comparison.parity import BackendParity, judge, steps
 from gnnbench.comparison.record import OWN_DRAWS, Comparison
-from gnnbench.datasets import _maps
+from gnnbench.datasets import mapped as maps
 from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Result
 from gnnbench.sample import as_output
@@ -129,7 +129,7 @@ def test_a_mapped_graph_trains_to_the_same_losses(tmp_path: Path, monkeypatch: p
     """To the last bit, on neighbourhoods as in evaluation; its edges are never put into memory for our kernels."""
     data = datasets.load(asked().dataset, datasets.roots())
     assert isinstance(data, datasets.NodeDataset)
-    _maps.write(data, tmp_path / "maps")
+    maps.write(data, tmp_path / "maps")
     section = {"source": "mapped", "path": str(tmp_path / "maps")}
 
     def mapped(backend: str, **batch: Any) -> Result:
@@ -168,7 +168,7 @@ def test_training_reads_the_features_that_it_samples_and_no_others(tmp_path: Pat
         none,
         3,
     )
-    _maps.write(ring, tmp_path / "maps")
+    maps.write(ring, tmp_path / "maps")
     wanted = asked(batch={"size": 2})
     section = {"source": "mapped", "path": str(tmp_path / "maps")}
     wanted = config.validate({**wanted.model_dump(serialize_as_any=True), "dataset": section}, "test")
