@@ -19,8 +19,7 @@ from gnnbench.backends.base import Backend
 from gnnbench.config import BatchConfig, Run
 from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDataset, TypedDataset
 from gnnbench.errors import ConfigError, UnsupportedOp
-from gnnbench.training.batching._ahead import Loader
-from gnnbench.training.batching._batch import Setup
+from gnnbench.training.batching._batch import Loader, Setup
 from gnnbench.training.batching._shares import Shares, bind_norms
 
 
