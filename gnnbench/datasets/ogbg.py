@@ -6,26 +6,25 @@ from typing import Annotated
 
 from gnnbench.datasets import GraphsDataset, Roots, ogb, one_of
 from gnnbench.datasets._kinds import GraphsConfig, Target
-from gnnbench.datasets.ogb import Known
 from gnnbench.errors import DatasetError
 
 # Every bond counts twice.
 KNOWN = {
-    "ogbg-molhiv": Known(1_049_163, 2_259_376, 41_127),
-    "ogbg-molpcba": Known(graphs=437_929),
-    "ogbg-molbace": Known(graphs=1_513),
-    "ogbg-molbbbp": Known(graphs=2_039),
-    "ogbg-molclintox": Known(graphs=1_477),
-    "ogbg-molmuv": Known(graphs=93_087),
-    "ogbg-molsider": Known(graphs=1_427),
-    "ogbg-moltox21": Known(graphs=7_831),
-    "ogbg-moltoxcast": Known(graphs=8_576),
-    "ogbg-molesol": Known(graphs=1_128),
-    "ogbg-molfreesolv": Known(graphs=642),
-    "ogbg-mollipo": Known(graphs=4_200),
-    "ogbg-molchembl": Known(graphs=None),
-    "ogbg-ppa": Known(graphs=158_100),
-    "ogbg-code2": Known(graphs=452_741),
+    "ogbg-molhiv": ogb.Known(1_049_163, 2_259_376, 41_127),
+    "ogbg-molpcba": ogb.Known(graphs=437_929),
+    "ogbg-molbace": ogb.Known(graphs=1_513),
+    "ogbg-molbbbp": ogb.Known(graphs=2_039),
+    "ogbg-molclintox": ogb.Known(graphs=1_477),
+    "ogbg-molmuv": ogb.Known(graphs=93_087),
+    "ogbg-molsider": ogb.Known(graphs=1_427),
+    "ogbg-moltox21": ogb.Known(graphs=7_831),
+    "ogbg-moltoxcast": ogb.Known(graphs=8_576),
+    "ogbg-molesol": ogb.Known(graphs=1_128),
+    "ogbg-molfreesolv": ogb.Known(graphs=642),
+    "ogbg-mollipo": ogb.Known(graphs=4_200),
+    "ogbg-molchembl": ogb.Known(graphs=None),
+    "ogbg-ppa": ogb.Known(graphs=158_100),
+    "ogbg-code2": ogb.Known(graphs=452_741),
 }
 STAND_IN = "synthetic:mnist:0.02"
 

@@ -9,15 +9,14 @@ from pydantic import Field
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import LinksDataset, Roots, ogb, one_of
 from gnnbench.datasets._kinds import EVALUATED
-from gnnbench.datasets.ogb import Known
 
 # Nodes and edges of messages, as published; both directions but for citation2.
 KNOWN = {
-    "ogbl-collab": Known(235_868, 2_358_104),
-    "ogbl-ddi": Known(4_267, 2_135_822, keys={"embedding": 256}),  # which has no features
-    "ogbl-ppa": Known(576_289, 42_463_862),
-    "ogbl-citation2": Known(2_927_963, 30_387_995),
-    "ogbl-vessel": Known(3_538_495, None),
+    "ogbl-collab": ogb.Known(235_868, 2_358_104),
+    "ogbl-ddi": ogb.Known(4_267, 2_135_822, keys={"embedding": 256}),  # which has no features
+    "ogbl-ppa": ogb.Known(576_289, 42_463_862),
+    "ogbl-citation2": ogb.Known(2_927_963, 30_387_995),
+    "ogbl-vessel": ogb.Known(3_538_495, None),
 }
 
 

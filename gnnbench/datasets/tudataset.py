@@ -8,7 +8,6 @@ from pydantic import Field
 
 from gnnbench.datasets import GraphsDataset, Roots, pyg
 from gnnbench.datasets._kinds import GraphsConfig
-from gnnbench.datasets.pyg import Known
 
 FOLDS = 10
 COUNTS = {  # nodes, edges, graphs
@@ -19,7 +18,7 @@ COUNTS = {  # nodes, edges, graphs
     "PROTEINS": (43_471, 162_088, 1_113),
     "REDDIT-BINARY": (859_254, 1_991_016, 2_000),
 }
-KNOWN = {name.lower(): Known("TUDataset", {"name": name}, *counts) for name, counts in COUNTS.items()}
+KNOWN = {name.lower(): pyg.Known("TUDataset", {"name": name}, *counts) for name, counts in COUNTS.items()}
 PREFIX = "TUDataset:"
 OTHERS = (  # as the collection spells them, which keeps no list that could be asked
     *("AIDS", "BZR", "BZR_MD", "COX2", "COX2_MD", "DHFR", "DHFR_MD", "ER_MD", "FRANKENSTEIN", "Mutagenicity"),
@@ -57,7 +56,7 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     """
     from gnnbench.datasets import _prepare_graphs
 
-    asked = Known("TUDataset", {"name": config.name, "use_node_attr": config.node_attributes})
+    asked = pyg.Known("TUDataset", {"name": config.name, "use_node_attr": config.node_attributes})
     (dataset,) = pyg.opened(config.name, asked, where, "synthetic:mnist:0.02")
     graphs = _prepare_graphs.from_pyg(config.name, dataset)
     known = KNOWN.get(config.name.lower())
