@@ -75,7 +75,7 @@ LIGHT = (
 )
 HEAVY = {"torch", "torch_geometric", "ogb", "scipy", "matplotlib"}
 # Modules of datasets that import PyTorch with their first line; light files import these, too, in functions only.
-LATE = r"gnnbench\.datasets\._(describe|maps|own|prepare|prepare_graphs|prepare_links|reorder|tables|union)(\.|$)"
+LATE = r"gnnbench\.datasets\._(describe|own|prepare|prepare_graphs|reorder)(\.|$)"
 CONV = re.compile(r"[A-Z]\w+Conv")
 COMPILED = "gnnbench.backends.isplib._(?!base|compiled)"
 

@@ -189,17 +189,16 @@ def partition(
 
     from gnnbench import datasets
     from gnnbench.backends import isplib
-    from gnnbench.datasets import _maps as maps
-    from gnnbench.partition import files
+    from gnnbench.datasets import mapped
     from gnnbench.partition import part as partitions
     from gnnbench.report import datasets as report
 
-    maps.check_new(out)
+    mapped.check_new(out)
     dataset = datasets.single(datasets.load(config, datasets.roots(data_root)))
     graph = dataset.graph(torch.device("cpu"), isplib.cpu_layout())
     by, notes = partitions.chosen(method)  # type: ignore[arg-type]
     assignment = partitions.assign(graph, parts, by, seed)
-    written = files.write(dataset, graph, assignment, parts, out, config=config, method=by, seed=seed)
+    written = partitions.write(dataset, graph, assignment, parts, out, config=config, method=by, seed=seed)
     show(report.parts(written, out, notes), written.model_dump_json(indent=1), as_json, quiet, markdown, latex)
 
 
@@ -318,7 +317,7 @@ def convert(
     """Write a graph as arrays, of which training reads what it samples."""
     from gnnbench import datasets
     from gnnbench.backends import isplib
-    from gnnbench.datasets import _maps as maps
+    from gnnbench.datasets import mapped
     from gnnbench.report import datasets as report
 
     config = load(None, overrides, dataset=name).dataset
@@ -329,7 +328,7 @@ def convert(
             "train on it with --set dataset.task=links"
         )
     dataset = datasets.single(loaded)
-    header = maps.write(dataset, out, isplib.cpu_layout())
+    header = mapped.write(dataset, out, isplib.cpu_layout())
     show(report.arrays(header, out), header.model_dump_json(indent=1), as_json)
 
 

@@ -2,7 +2,7 @@
 
 A source is a module with
     `Config(DatasetConfig)`: its keys;
-    `KNOWN`: short names, each with the counts and the folder that an `Offer` has, and with keys, as `_pyg.Known`;
+    `KNOWN`: short names, each with the counts and the folder that an `Offer` has, and with keys, as `pyg.Known`;
     `parse(spec)`: the keys that a short name stands for, or None where it is not one of this source; needed only
         where these are not `name` and the keys in `KNOWN`;
     `listing(roots)` and perhaps `SPECS`: a list of `Offer`, and names to suggest after a typing error; needed only
@@ -11,23 +11,17 @@ A source is a module with
         or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts;
         or a `LinksDataset`, with [N, 0] features and without negatives;
         or a `TypedDataset`, with labels of -1 and empty masks for what it lacks;
-        raises DatasetError where files are missing or corrupt.
+        raises DatasetError, as all below: one sentence with the remedy where data are missing, corrupt or unfit.
 
-    _kinds       NodeDataset and the like: what sources of one graph, of many graphs and of links yield
-    _typed       TypedDataset, what a source of several types yields
-    _prepare     fills in what a source of one graph lacks, of one type or several, and checks all of it
-    _prepare_graphs   the same for many graphs
-    _prepare_links    splits the links of one graph where `task` is links, and checks links of any source
+    _kinds       NodeDataset and the like: what sources of one graph, many graphs, links and types yield
+    _prepare     fills in what a source of one graph lacks, of nodes, types or links, and checks all of it
+    _prepare_graphs   the same for many graphs, and takes them over from PyG
     _reorder     other orders of nodes
     _describe    what `gnnbench datasets info` says of one
     _metrics     metrics by their names
-    _raw _cache  files as users have them, and files kept between runs
-    _unpickle    what pickles in such files may hold
-    _pyg _union _ogb _tables        shared by the sources of PyG, of many graphs, of OGB, and of tables in text
+    _disk        files as users have them, and what pickles among them may hold; files kept between runs
     _own         your own files, read
-    _maps        a graph as a folder of arrays that can be mapped
-    _synthetic   what the sources of synthetic data share
-    _blockmodel _draw_graphs        generate one synthetic graph, and many
+    pyg, ogb, synthetic and mapped also hold what other sources, and partitions, share with them
 """
 
 from __future__ import annotations
@@ -48,7 +42,7 @@ from gnnbench.datasets._kinds import GraphsDataset as GraphsDataset
 from gnnbench.datasets._kinds import LinksDataset as LinksDataset
 from gnnbench.datasets._kinds import MappedDataset as MappedDataset
 from gnnbench.datasets._kinds import NodeDataset as NodeDataset
-from gnnbench.datasets._typed import TypedDataset as TypedDataset
+from gnnbench.datasets._kinds import TypedDataset as TypedDataset
 from gnnbench.errors import ConfigError, DatasetError, did_you_mean
 
 AnyDataset = NodeDataset | GraphsDataset | LinksDataset | TypedDataset
@@ -145,12 +139,12 @@ def load(config: DatasetConfig, where: Roots) -> AnyDataset:
 
 def read(config: DatasetConfig, where: Roots) -> AnyDataset:
     """Read a dataset with its nodes in the order of the source."""
-    from gnnbench.datasets import _prepare, _prepare_graphs, _prepare_links
+    from gnnbench.datasets import _prepare, _prepare_graphs
 
     dataset: AnyDataset = registry.find("datasets", config.source).load(config, where)
     if isinstance(dataset, LinksDataset):
         _prepare.finish_graph(dataset, config)
-        return _prepare_links.finish(dataset, config)
+        return _prepare.finish_links(dataset, config)
     if isinstance(dataset, TypedDataset):
         return _prepare.finish_typed(dataset, config)
     if config.embedding and config.task == "nodes":
@@ -163,7 +157,7 @@ def read(config: DatasetConfig, where: Roots) -> AnyDataset:
             raise DatasetError(f"{dataset.name} holds many graphs, and links are of one; leave dataset.task out")
         return _prepare_graphs.finish(dataset, config)
     if config.task == "links":
-        return _prepare_links.split(_prepare.finish(dataset, config), config)
+        return _prepare.split_links(_prepare.finish(dataset, config), config)
     if isinstance(dataset, MappedDataset):
         return dataset  # fit for training when it was written; to look at all of it again would read all of it
     return _prepare.finish(dataset, config)

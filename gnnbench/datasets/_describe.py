@@ -45,14 +45,14 @@ class DatasetInfo(Record):
     duplicate_edges: int = Field(description="edges that repeat an earlier one")
     isolated_nodes: int = Field(description="with neither in- nor out-edge; a loop counts as both")
     features: int
-    categories: bool = Field(description="features are categories that an encoder embeds")
+    categories: bool = Field(False, description="features are categories that an encoder embeds")
     feature_density: float = Field(description="share of features that are not zero")
-    edge_features: int
+    edge_features: int = 0
     target: Literal["class", "labels", "value", "link"]
-    per_node: bool = Field(description="targets are of nodes, not of whole graphs")
+    per_node: bool = Field(True, description="targets are of nodes, not of whole graphs")
     outputs: int = Field(description="classes, labels or values; all links")
-    class_counts: list[int] = Field(description="targets of each class, or with each label")
-    missing_targets: int
+    class_counts: list[int] = Field([], description="targets of each class, or with each label")
+    missing_targets: int = 0
     relations: int = Field(1, description="types of links")
     node_types: dict[str, NodeType] = Field({}, description="of a graph of several types")
     edge_types: dict[str, int] = Field({}, description="edges of each of its relations")
@@ -94,11 +94,7 @@ def info(dataset: AnyDataset) -> DatasetInfo:
         "duplicate_edges": duplicates,
         "isolated_nodes": int(((in_degree == 0) & (out_degree == 0)).sum()),
         "features": graph.x.size(1),
-        "categories": False,
         "feature_density": int(graph.x.count_nonzero()) / max(1, graph.x.numel()),
-        "edge_features": 0,
-        "per_node": True,
-        "missing_targets": 0,
         "metric": dataset.metric,
         "edge_index_bytes": graph.edge_index.nbytes,
         "feature_bytes": graph.x.nbytes,
@@ -116,7 +112,6 @@ def info(dataset: AnyDataset) -> DatasetInfo:
 
 
 def _of_targets(y: Tensor, target: str, outputs: int) -> dict[str, Any]:
-    """Facts of targets of nodes or graphs."""
     if target == "class":
         counts, missing = y[y >= 0].bincount(minlength=outputs).tolist(), int((y < 0).sum())
     else:
@@ -125,7 +120,6 @@ def _of_targets(y: Tensor, target: str, outputs: int) -> dict[str, Any]:
 
 
 def _of_graphs(dataset: GraphsDataset) -> dict[str, Any]:
-    """Facts of many graphs beyond those of their nodes and edges."""
     facts = _of_targets(dataset.y, dataset.target, dataset.num_outputs)
     facts |= {"per_node": dataset.per_node, "categories": bool(dataset.encoder)}
     if (table := dataset.edge_attr) is not None:
@@ -141,7 +135,6 @@ def _of_links(dataset: LinksDataset) -> dict[str, Any]:
         "target": "link",
         "per_node": False,
         "outputs": sum(pairs.size(1) for pairs in dataset.positives.values()),
-        "class_counts": [],
         "relations": dataset.num_relations,
         "negatives": dataset.negatives["test"].size(1),
         **{part: pairs.size(1) for part, pairs in dataset.positives.items()},

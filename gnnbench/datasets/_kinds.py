@@ -1,10 +1,12 @@
-"""Datasets as sources yield them: one graph, in memory or in its files; many graphs; links among other pairs."""
+"""Datasets as sources yield them: one graph, in memory or in files; many graphs; links; several types."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -15,6 +17,7 @@ from gnnbench.errors import DatasetError
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+    from torch_geometric.data import HeteroData
 
     from gnnbench.graph import CSRBuilder, Graph
 
@@ -22,6 +25,8 @@ PARTS = ("train", "val", "test")
 MASKS = ("train_mask", "val_mask", "test_mask")
 EVALUATED = ("val", "test")  # parts of links that have negatives
 Target = Literal["class", "labels", "value"]
+Relation = tuple[str, str, str]  # type of sources, name, type of destinations
+STAND_IN = 64  # width of the features of all types as one
 FACTS = ("name", "made_up", "notes", "num_classes", "metric")  # of a whole dataset, which files keep
 
 
@@ -324,3 +329,109 @@ class LinksDataset(OneGraph):
         """The graph of messages with all nodes of one class and for training; ids become seeded features."""
         x = (self.num_nodes, self.embedding) if self.embedding else self.x
         return all_for_training(self.label, self.edge_index, x)
+
+
+class Bipartite(NamedTuple):
+    """The edges of one relation."""
+
+    edge_index: Tensor  # [2, E] int64, each row in the ids of its own type
+    num_cols: int  # nodes of the type of sources
+    num_rows: int  # and of destinations
+
+    def graph(self, device: torch.device, layout: CSRBuilder | None = None) -> Graph:
+        """[num_rows x num_cols] in rows on `device`, sorted there by `layout`."""
+        from gnnbench.graph import Graph
+
+        return Graph.from_edge_index(self.edge_index.to(device), self.num_rows, self.num_cols, layout=layout)
+
+
+def joined(nodes: Mapping[str, int], relations: Mapping[Relation, Any]) -> Bipartite:
+    """The edges of all relations, one after another, in one numbering of all nodes, type after type."""
+    import torch
+
+    start = dict(zip(nodes, accumulate(nodes.values(), initial=0), strict=False))
+    ends = [
+        edges.edge_index + torch.tensor([[start[source]], [start[destination]]])
+        for (source, _, destination), edges in relations.items()
+    ]
+    total = sum(nodes.values())
+    return Bipartite(torch.cat(ends, 1), total, total)
+
+
+def edge_types(relations: Mapping[Relation, Any]) -> Tensor:
+    """[E] int64, the number of the relation of each edge of `joined`."""
+    import torch
+
+    sizes = torch.tensor([edges.edge_index.size(1) for edges in relations.values()])
+    return torch.arange(len(sizes)).repeat_interleave(sizes)
+
+
+@dataclass
+class TypedDataset(Classified, OneGraph):
+    """Nodes and edges by type, and targets of one type of nodes.
+
+    Attributes:
+        data: PyG's graph; of each type of nodes `num_nodes`, and `x` [n, F] float32 where it has features; of each
+            relation `edge_index` [2, E] int64.
+        target: the type whose nodes are classified.
+        y: [n] int64 class of these, -1 where unlabelled.
+        train_mask, val_mask, test_mask: [n] bool, disjoint, only labelled nodes.
+        num_classes: how many classes.
+        embedding: width of the vectors that are trained for types without features.
+    """
+
+    data: HeteroData
+    target: str
+    y: Tensor
+    train_mask: Tensor
+    val_mask: Tensor
+    test_mask: Tensor
+    num_classes: int
+    embedding: int = 0
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """How many nodes there are of each type."""
+        return {kind: self.data[kind].num_nodes for kind in self.data.node_types}
+
+    @property
+    def num_nodes(self) -> int:
+        return sum(self.nodes.values())
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Width of the features of each type, or of the vectors that are trained in their place."""
+        return {kind: x.size(1) if x.dim() == 2 else self.embedding for kind, x in self.x.items()}
+
+    @property
+    def embedding_bytes(self) -> int:
+        """Memory of the vectors that are trained, in float32; their gradients and the optimizer take more."""
+        return sum(4 * self.embedding * len(x) for x in self.x.values() if x.dim() == 1)
+
+    @cached_property
+    def x(self) -> dict[str, Tensor]:  # type: ignore[override]
+        """[n, F] features of each type, or [n] int64, the ids of nodes, where vectors are trained instead."""
+        import torch
+
+        return {
+            kind: self.data[kind].x if "x" in self.data[kind] else torch.arange(nodes)
+            for kind, nodes in self.nodes.items()
+        }
+
+    @property
+    def relations(self) -> dict[Relation, Bipartite]:
+        """The edges by relation."""
+        nodes = self.nodes
+        return {
+            relation: Bipartite(self.data[relation].edge_index, nodes[relation[0]], nodes[relation[2]])
+            for relation in self.data.edge_types
+        }
+
+    @cached_property
+    def edge_index(self) -> Tensor:  # type: ignore[override]
+        """[2, E] int64 of all relations, as `joined` numbers nodes."""
+        return joined(self.nodes, self.relations).edge_index
+
+    def as_nodes(self) -> NodeDataset:
+        """All types as one, of one class and for training, with seeded features."""
+        return all_for_training(self.label, self.edge_index, (self.num_nodes, STAND_IN))

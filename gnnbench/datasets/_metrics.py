@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gnnbench.datasets import _raw
+from gnnbench.datasets import _disk
 from gnnbench.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -21,10 +21,7 @@ OGB = {"rocauc": "ogbg-molhiv", "ap": "ogbg-molpcba", "negative RMSE": "ogbg-mol
 def score_of(metric: str, outputs: int) -> Score:
     """The function of a metric: (outputs [M, T], targets [M] or [M, T]) -> float, higher is better.
 
-    NaN where it is not defined, as without rows.
-
-    Args:
-        outputs: classes, labels or values of each target.
+    There is a row or more; NaN where it is not defined. Targets have so many `outputs`: classes, labels or values.
 
     Raises:
         DatasetError: there is none of this name.
@@ -39,10 +36,7 @@ def score_of(metric: str, outputs: int) -> Score:
 
 
 def link_score_of(metric: str) -> Score:
-    """The function of a metric: scores of links [P] and of negatives, [Q], or [P, K] for mrr -> float.
-
-    NaN where there are no links.
-    """
+    """The function of a metric: scores of links [P], one or more, and of negatives, [Q], or [P, K] for mrr."""
     if metric in ("auc", "ap"):
         return partial(_under_curve, metric)
     evaluator = _evaluator("linkproppred", "ogbl-citation2" if metric == "mrr" else "ogbl-ddi")
@@ -52,7 +46,7 @@ def link_score_of(metric: str) -> Score:
 
 
 def accuracy(logits: Tensor, y: Tensor) -> float:
-    """Share of [M] nodes whose largest of [M, C] logits is their class; NaN without nodes."""
+    """Share of [M] nodes whose largest of [M, C] logits is their class."""
     return float((logits.argmax(-1) == y).double().mean())
 
 
@@ -64,7 +58,7 @@ def micro_f1(logits: Tensor, y: Tensor) -> float:
 
 
 def macro_f1(outputs: Tensor, y: Tensor) -> float:
-    """Mean F1 of the classes that occur among [M] targets or predictions from [M, C] outputs; NaN without rows."""
+    """Mean F1 of the classes that occur among [M] targets or predictions from [M, C] outputs."""
     import torch
 
     guess, classes = outputs.argmax(-1), outputs.size(-1)
@@ -74,7 +68,7 @@ def macro_f1(outputs: Tensor, y: Tensor) -> float:
 
 
 def negative_mae(outputs: Tensor, y: Tensor) -> float:
-    """Mean absolute error of [M, T] values, less than zero so that higher is better; NaN without rows."""
+    """Mean absolute error of [M, T] values, less than zero so that higher is better."""
     return -float((outputs - y).abs().double().mean())
 
 
@@ -89,7 +83,7 @@ NAMES = (*PLAIN, *OGB)
 
 def _by_ogb(metric: str, evaluator: Any, outputs: Tensor, y: Tensor) -> float:
     if metric == "negative RMSE":
-        return -float(evaluator.eval({"y_true": y, "y_pred": outputs})["rmse"]) if len(y) else float("nan")
+        return -float(evaluator.eval({"y_true": y, "y_pred": outputs})["rmse"])
     if not bool(((y == 1).any(0) & (y == 0).any(0)).any()):
         return float("nan")  # no label has both values, so there is no curve
     return float(evaluator.eval({"y_true": y, "y_pred": outputs})[metric])
@@ -99,20 +93,16 @@ def _under_curve(metric: str, positives: Tensor, negatives: Tensor) -> float:
     import torch
     from sklearn import metrics
 
-    if not len(positives):
-        return float("nan")
     function = metrics.roc_auc_score if metric == "auc" else metrics.average_precision_score
     truth = torch.cat([torch.ones(len(positives)), torch.zeros(len(negatives))])
     return float(function(truth, torch.cat([positives, negatives])))
 
 
 def _among_negatives(metric: str, evaluator: Any, positives: Tensor, negatives: Tensor) -> float:
-    if not len(positives):
-        return float("nan")
     result = evaluator.eval({"y_pred_pos": positives, "y_pred_neg": negatives})
     return float(result["mrr_list"].mean() if metric == "mrr" else result[metric])
 
 
 def _evaluator(package: str, name: str) -> Any:
-    with _raw.quiet():
+    with _disk.quiet():
         return importlib.import_module(f"ogb.{package}").Evaluator(name)

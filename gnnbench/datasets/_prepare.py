@@ -1,4 +1,4 @@
-"""Make a graph fit for training, of one type or of several: what is missing, a split, and checks."""
+"""Make one graph fit for training, of one type, of several, or of links: what is missing, a split, and checks."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import psutil
 import torch
 from torch import Generator, Tensor
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.transforms import NormalizeFeatures, ToUndirected
-from torch_geometric.utils import to_undirected
+from torch_geometric.transforms import NormalizeFeatures, RandomLinkSplit, ToUndirected
+from torch_geometric.utils import coalesce, is_undirected, remove_self_loops, to_undirected
 
 from gnnbench import units
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets._kinds import MASKS, GraphsDataset, LinksDataset, Named, NodeDataset
-from gnnbench.datasets._typed import TypedDataset
+from gnnbench.datasets import _disk
+from gnnbench.datasets._kinds import EVALUATED, MASKS, PARTS, LinksDataset, Named, NodeDataset, TypedDataset
 from gnnbench.errors import DatasetError
 
 FEATURES, LABELS, SPLIT = range(3)  # what a seed is used for, so that each has its own stream
+NEGATIVES = 1 << 32  # likewise, of links
+DRAWS = 64  # of destinations that may be links
 
 
 def finish(dataset: NodeDataset, config: DatasetConfig) -> NodeDataset:
     """`dataset` with the options of `config` applied, fit for training; its tensors are never written to.
 
     Labels and split are left alone where nodes are not what is predicted.
-
-    Raises:
-        DatasetError: what makes it unfit, in one sentence with the remedy.
     """
     finish_graph(dataset, config)
     if config.task == "nodes":
@@ -36,11 +35,7 @@ def finish(dataset: NodeDataset, config: DatasetConfig) -> NodeDataset:
 
 
 def finish_typed(dataset: TypedDataset, config: DatasetConfig) -> TypedDataset:
-    """`dataset` with the options of `config` applied, fit for training; its tensors are never written to.
-
-    Raises:
-        DatasetError: what makes it unfit, in one sentence with the remedy.
-    """
+    """`dataset` with the options of `config` applied, fit for training; its tensors are never written to."""
     name = dataset.name
     for key, plain in (("task", "nodes"), ("reorder", "none")):
         if (value := getattr(config, key)) != plain:
@@ -49,9 +44,7 @@ def finish_typed(dataset: TypedDataset, config: DatasetConfig) -> TypedDataset:
     if config.to_undirected:
         dataset.data = ToUndirected()(dataset.data)
     reached = {destination for _, _, destination in dataset.data.edge_types}
-    if lonely := [
-        kind for kind in dataset.data.node_types if kind not in reached
-    ]:  # layers would leave these empty
+    if lonely := [kind for kind in dataset.data.node_types if kind not in reached]:  # which layers leave empty
         raise DatasetError(
             f"{name}: no relation leads to nodes of type {lonely[0]}; add the reverse of each with --set "
             "dataset.to_undirected=true"
@@ -66,33 +59,31 @@ def finish_typed(dataset: TypedDataset, config: DatasetConfig) -> TypedDataset:
 
 def finish_graph(dataset: NodeDataset | LinksDataset, config: DatasetConfig) -> None:
     """Apply what `config` says of features and edges, and check both; errors as `finish`."""
-    _check_graph(dataset.name, dataset.edge_index, dataset.x)
+    name, edges, x, nodes = dataset.name, dataset.edge_index, dataset.x, dataset.num_nodes
+    if edges.dim() != 2 or edges.size(0) != 2:
+        raise DatasetError(f"{name}: edge_index has shape {list(edges.shape)}, but must be [2, E]")
+    if x.dim() != 2:
+        raise DatasetError(f"{name}: features have shape {list(x.shape)}, but must be [N, F]")
+    if nodes < 2:
+        raise DatasetError(f"{name} has {units.counted(nodes, 'node')}; a graph to train on needs at least two")
+    if not edges.size(1):
+        raise DatasetError(f"{name} has no edges; there is nothing for a graph network to aggregate")
+    check_range(name, "an edge", edges, nodes)
     if not config.embedding:
         if not dataset.x.size(1):
-            if not config.random_features:
-                raise DatasetError(
-                    f"{dataset.name} has no node features; add seeded random ones, marked synthetic, with "
-                    f"--set dataset.random_features=128"
-                )
-            dataset.x = drawn_features(dataset, config, dataset.num_nodes)
-        check_finite(dataset.name, dataset.x)
+            dataset.x = drawn_features(dataset, config, nodes, "has no node features; ")
+        check_finite(name, dataset.x)
     if config.to_undirected:
-        dataset.edge_index = to_undirected(dataset.edge_index, num_nodes=dataset.num_nodes)
+        dataset.edge_index = to_undirected(edges, num_nodes=nodes)
     if config.normalize_features:
         dataset.x = NormalizeFeatures()(Data(x=dataset.x)).x
 
 
 def finish_targets(dataset: NodeDataset | TypedDataset, config: DatasetConfig, nodes: int) -> None:
-    """Draw labels and a split of `nodes` where there are none, and check those that are there.
-
-    Raises:
-        DatasetError: what makes them unfit.
-    """
+    """Draw labels and a split of `nodes` where there are none, and check those that are there."""
     name, y = dataset.name, dataset.y
-    if y.dim() not in (1, 2):
-        raise DatasetError(f"{name}: labels have shape {list(y.shape)}, but must be [N] or [N, T]")
-    if len(y) != nodes:
-        raise DatasetError(f"{name} has {len(y)} labels, but {nodes} nodes")
+    if y.dim() not in (1, 2) or len(y) != nodes:
+        raise DatasetError(f"{name}: labels have shape {list(y.shape)}, but must be [{nodes}] or [{nodes}, T]")
     for part in MASKS:
         if (shape := list(getattr(dataset, part).shape)) != [nodes]:
             raise DatasetError(f"{name}: {part} has shape {shape}, but must be [{nodes}]")
@@ -103,14 +94,80 @@ def finish_targets(dataset: NodeDataset | TypedDataset, config: DatasetConfig, n
     _split(dataset, config)
 
 
-def drawn_features(dataset: Named, config: DatasetConfig, nodes: int) -> Tensor:
-    """Seeded features [nodes, random_features] float32; DatasetError where they do not fit into memory."""
+def split_links(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
+    """The edges of one graph in three parts by PyG's `RandomLinkSplit`, those of training for messages too.
+
+    Loops and edges that repeat another one are no links, for a copy in another part would give them away.
+    """
+    edge_index = coalesce(remove_self_loops(dataset.edge_index)[0], num_nodes=dataset.num_nodes)
+    data = Data(edge_index=edge_index, num_nodes=dataset.num_nodes)
+    options = {"is_undirected": is_undirected(edge_index, num_nodes=dataset.num_nodes), "split_labels": True}
+    test_share = round(1 - config.train_share - config.val_share, 9)
+    splitter = RandomLinkSplit(config.val_share, test_share, add_negative_train_samples=False, **options)
+    try:
+        with _disk.seeded(config.seed):
+            parts = dict(zip(PARTS, splitter(data), strict=True))
+    except ValueError:
+        raise DatasetError(
+            f"{dataset.name}: {edge_index.size(1)} edges leave none for training; raise dataset.train_share"
+        ) from None
+    repeated = dataset.num_edges - edge_index.size(1)
+    note = f"{repeated} loops and repeated edges are left out, as a copy in another part would give a link away"
+    return finish_links(
+        LinksDataset(
+            dataset.name,
+            parts["train"].edge_index,
+            dataset.x,
+            positives={part: each.pos_edge_label_index for part, each in parts.items()},
+            negatives={
+                part: getattr(parts[part], "neg_edge_label_index", edge_index[:, :0]) for part in EVALUATED
+            },
+            made_up=[*dataset.made_up, "split"],
+            notes=[*dataset.notes, *[note] * bool(repeated)],
+        ),
+        config,
+    )
+
+
+def finish_links(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
+    """`dataset` with a metric and negatives, once its graph and features are what they are to be."""
+    if not dataset.positives["train"].size(1):
+        raise DatasetError(f"{dataset.name} has no training links; give some to the part 'train'")
+    for part, pairs in dataset.positives.items():
+        check_range(dataset.name, f"a {part} link", pairs, dataset.num_nodes)
+    if config.embedding:
+        dataset.embedding, dataset.x = config.embedding, torch.arange(dataset.num_nodes)
+    if config.negatives or not dataset.negatives:
+        if "split" not in dataset.made_up:
+            dataset.make_up("negatives")
+        _draw_negatives(dataset, config)
+    for part in EVALUATED:
+        links, negatives = dataset.positives[part].size(1), dataset.negatives[part]
+        if links and not negatives.numel():
+            raise DatasetError(
+                f"{dataset.name} has no negatives for its {links} {part} links; list some, or leave out those of "
+                "all parts to have them drawn"
+            )
+        check_range(dataset.name, f"a {part} negative", negatives, dataset.num_nodes)
+    dataset.metric = config.metric or dataset.metric or ("mrr" if dataset.ranked else "auc")
+    _check_metric(dataset)
+    _check_leak(dataset)
+    return dataset
+
+
+def drawn_features(dataset: Named, config: DatasetConfig, nodes: int, lacks: str) -> Tensor:
+    """Seeded features [nodes, random_features] float32; DatasetError with what it `lacks` if none are asked."""
+    if not config.random_features:
+        raise DatasetError(
+            f"{dataset.name} {lacks}add seeded random ones, marked synthetic, with --set "
+            "dataset.random_features=128"
+        )
     check_memory(dataset.name, nodes, config.random_features, "random_features")
     dataset.make_up("features")
     return torch.randn(nodes, config.random_features, generator=_generator(config, FEATURES))
 
 
-def drawn_labels(dataset: NodeDataset | TypedDataset | GraphsDataset, config: DatasetConfig) -> Tensor:
+def drawn_labels(dataset: Any, config: DatasetConfig) -> Tensor:
     """Seeded classes int64, as many as `dataset` has targets; DatasetError where none are asked for."""
     if config.random_labels < 2:
         raise DatasetError(
@@ -131,11 +188,7 @@ def drawn_split(dataset: Named, config: DatasetConfig, ids: Tensor) -> Sequence[
 
 
 def typed(name: str, data: HeteroData) -> TypedDataset:
-    """The graph of PyG's `data`, whose labels and masks are of the type of nodes that has some.
-
-    Raises:
-        DatasetError: no type, or no single one, has labels.
-    """
+    """The graph of PyG's `data`, whose labels and masks are of the type of nodes that has some."""
     labelled = [kind for kind in data.node_types if "y" in data[kind]]
     labelled = [kind for kind in labelled if "train_mask" in data[kind]] or labelled
     if len(labelled) != 1:
@@ -151,11 +204,7 @@ def typed(name: str, data: HeteroData) -> TypedDataset:
 
 
 def targets(name: str, y: Tensor) -> Tensor:
-    """[N] int64 classes or [N, T] float32 labels, of what sources hold of any type, and as [N, 1] too.
-
-    Raises:
-        DatasetError: classes that are no whole numbers.
-    """
+    """[N] int64 classes or [N, T] float32 labels, of what sources hold of any type, and as [N, 1] too."""
     if y.dim() == 2 and y.size(1) == 1:
         y = y.squeeze(1)
     if y.dim() == 2:
@@ -180,29 +229,15 @@ def check_memory(name: str, nodes: int, columns: int, key: str) -> None:
         )
 
 
-def _check_graph(name: str, edges: Tensor, x: Tensor) -> None:
-    """Raises DatasetError where `edges` are no [2, E] of the nodes that have x [N, F], or there are none."""
-    if edges.dim() != 2 or edges.size(0) != 2:
-        raise DatasetError(f"{name}: edge_index has shape {list(edges.shape)}, but must be [2, E]")
-    if x.dim() != 2:
-        raise DatasetError(f"{name}: features have shape {list(x.shape)}, but must be [N, F]")
-    nodes = len(x)
-    if nodes < 2:
-        raise DatasetError(f"{name} has {units.counted(nodes, 'node')}; a graph to train on needs at least two")
-    if not edges.size(1):
-        raise DatasetError(f"{name} has no edges; there is nothing for a graph network to aggregate")
-    check_range(name, "an edge", edges, nodes)
-
-
-def check_range(name: str, what: str, ids: Tensor, nodes: int, of: str = "nodes") -> None:
-    """Raises DatasetError where `what` names one of `ids` that is none of so many nodes."""
+def check_range(name: str, what: str, ids: Tensor, count: int, of: str = "nodes") -> None:
+    """Raises DatasetError where `what` names one of `ids` that is none of so many nodes, or graphs."""
     if not ids.numel():
         return
     low, high = (int(end) for end in ids.aminmax())
-    if low < 0 or high >= nodes:
+    if low < 0 or high >= count:
         raise DatasetError(
-            f"{name}: {what} names node {low if low < 0 else high}, which is not there; its {nodes} {of} have ids "
-            f"0 to {nodes - 1}"
+            f"{name}: {what} names {of.partition('s')[0]} {low if low < 0 else high}, which is not there; its "
+            f"{count} {of} have ids 0 to {count - 1}"
         )
 
 
@@ -275,15 +310,99 @@ def _fill_features(dataset: TypedDataset, config: DatasetConfig) -> None:
                     f"{dataset.name}: features of type {kind} have shape {shape}, but must be [{nodes}, F]"
                 )
             check_finite(f"{dataset.name}, type {kind}", store.x)
-        elif config.random_features and not config.embedding:
-            store.x = drawn_features(dataset, config, nodes)
         elif not config.embedding:
-            raise DatasetError(
-                f"{dataset.name}: nodes of type {kind} have no features; train vectors for them with --set "
-                "dataset.embedding=64, or add seeded random features with --set dataset.random_features=64"
-            )
+            lacks = f"has no features of type {kind}; train vectors with --set dataset.embedding=64, or "
+            store.x = drawn_features(dataset, config, nodes, lacks)
 
 
 def _generator(config: DatasetConfig, purpose: int) -> Generator:
     """Random numbers of their own for each of FEATURES, LABELS and SPLIT."""
     return torch.Generator().manual_seed(3 * config.seed + purpose)
+
+
+def _draw_negatives(dataset: LinksDataset, config: DatasetConfig) -> None:
+    """Draw for each evaluated link `config.negatives` destinations that are no links, or one pair in a list."""
+    generator = torch.Generator().manual_seed(NEGATIVES + config.seed)
+    known = torch.cat([dataset.edge_index, *dataset.positives.values()], 1)
+    keys = dataset.keys(known).unique()
+    dataset.ranked = config.negatives > 0
+    for part in EVALUATED:
+        links = dataset.positives[part]
+        sources = links[0].repeat_interleave(max(config.negatives, 1))
+        if not dataset.ranked:
+            sources = torch.randint(dataset.num_nodes, sources.shape, generator=generator)
+        drawn = torch.randint(dataset.num_nodes, sources.shape, generator=generator)
+        for _ in range(DRAWS):
+            wrong = (drawn == sources) | torch.isin(dataset.keys(torch.stack([sources, drawn])), keys)
+            if not bool(wrong.any()):
+                break
+            drawn[wrong] = torch.randint(dataset.num_nodes, (int(wrong.sum()),), generator=generator)
+        else:
+            raise DatasetError(
+                f"{dataset.name}: no negatives can be drawn, as a source is linked to nearly all nodes; give a "
+                "list of them"
+            )
+        dataset.negatives[part] = (
+            drawn.view(links.size(1), -1) if dataset.ranked else torch.stack([sources, drawn])
+        )
+
+
+def _check_metric(dataset: LinksDataset) -> None:
+    name, metric = dataset.name, dataset.metric
+    if dataset.relations is not None and not dataset.ranked:
+        raise DatasetError(
+            f"{name} has typed links, but its negatives have no type; draw some for each link, of its type, with "
+            "--set dataset.negatives=100"
+        )
+    if metric == "mrr" and not dataset.ranked:
+        raise DatasetError(
+            f"{name} has one list of negatives for all links, which metric mrr does not fit; choose hits@K, auc "
+            "or ap, or draw some for each link with --set dataset.negatives=100"
+        )
+    if metric != "mrr" and dataset.ranked:
+        raise DatasetError(
+            f"{name} has negatives of its own for each link, which metric {metric} does not fit; choose mrr"
+        )
+    if metric.startswith("hits@"):
+        rank = int(metric.partition("@")[2])
+        sizes = (dataset.negatives[part].size(1) for part in EVALUATED if dataset.positives[part].size(1))
+        fewest = min(sizes, default=rank)
+        if rank > fewest:
+            raise DatasetError(
+                f"{name} has a list of {fewest} negatives, among which {metric} is always 1; choose a smaller K"
+            )
+
+
+def _check_leak(dataset: LinksDataset) -> None:
+    """Refuse edges of messages, and training links, that are to be predicted.
+
+    An edge in the other direction is one too, as no decoder tells both directions apart; but typed links are held
+    against those of their type and direction alone. What a benchmark's own split repeats is told instead.
+    """
+    relations = dataset.relations or dict.fromkeys(dataset.positives)
+    seen = _keys(dataset, dataset.positives["train"], relations["train"])
+    if dataset.relations is None:
+        seen = torch.cat([seen, _keys(dataset, dataset.edge_index, None)])
+    for part in EVALUATED:
+        leaks = torch.isin(_keys(dataset, dataset.positives[part], relations[part]), seen).nonzero().flatten()
+        if not len(leaks):
+            continue
+        if dataset.own_split:
+            share = len(leaks) / dataset.positives[part].size(1)
+            dataset.notes.append(f"{share:.1%} of the {part} links are edges of messages too, in its own split")
+            continue
+        src, dst = dataset.positives[part][:, leaks[0]].tolist()
+        remedy = "leave them out of the graph"
+        if "split" in dataset.made_up:
+            remedy = "make one link of both directions with --set dataset.to_undirected=true"
+        raise DatasetError(
+            f"{dataset.name}: {part} link {src} -> {dst} is also an edge of messages or a training link, or its "
+            f"reverse is, as of {len(leaks)}; {remedy}, or evaluation would see what it asks for"
+        )
+
+
+def _keys(dataset: LinksDataset, pairs: Tensor, relation: Tensor | None) -> Tensor:
+    """Numbers [P] that links share with those that give them away."""
+    if relation is None:
+        return dataset.keys(torch.stack([*pairs.aminmax(dim=0)]))
+    return dataset.keys(pairs) * dataset.num_relations + relation

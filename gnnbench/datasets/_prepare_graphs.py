@@ -1,6 +1,9 @@
-"""Steps that all sources of many graphs share: options, missing features and splits, checks."""
+"""Many graphs taken over from PyG; and what all sources share: options, missing features and splits, checks."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,7 +11,7 @@ from torch_geometric.utils import to_undirected
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import _prepare
-from gnnbench.datasets._kinds import PARTS, GraphsConfig, GraphsDataset
+from gnnbench.datasets._kinds import PARTS, GraphsConfig, GraphsDataset, Target
 from gnnbench.errors import DatasetError, GraphError
 from gnnbench.graph import union
 from gnnbench.graph.layout import ptr_of
@@ -17,11 +20,7 @@ EDGELESS = 0.01  # share of graphs without edges that is worth a note
 
 
 def finish(dataset: GraphsDataset, config: DatasetConfig) -> GraphsDataset:
-    """`dataset` with the options of `config` applied, fit for training; its tensors are never written to.
-
-    Raises:
-        DatasetError: what makes it unfit, in one sentence with the remedy.
-    """
+    """`dataset` with the options of `config` applied, fit for training; its tensors are never written to."""
     if config.reorder != "none":
         raise DatasetError(
             f"dataset.reorder: {config.reorder} renumbers the nodes of one large graph; leave it out for the "
@@ -38,7 +37,6 @@ def finish(dataset: GraphsDataset, config: DatasetConfig) -> GraphsDataset:
         _check_features(dataset, of_edges, dataset.edge_ptr, "edge")
     _check_targets(dataset)
     _split(dataset, config)
-    _check_split(dataset)
     if config.to_undirected:
         _to_undirected(dataset)
     if config.normalize_features:
@@ -47,6 +45,87 @@ def finish(dataset: GraphsDataset, config: DatasetConfig) -> GraphsDataset:
     if edgeless > EDGELESS * dataset.num_graphs:
         dataset.notes.append(f"{edgeless:,} of the {dataset.num_graphs:,} graphs have no edges")
     return dataset
+
+
+def from_pyg(
+    name: str, dataset: Any, target: Target | None = None, *, with_positions: bool = False, **facts: Any
+) -> GraphsDataset:
+    """The graphs of a `torch_geometric.data.InMemoryDataset`, in its order and with its order of edges.
+
+    Args:
+        dataset: or the datasets of all parts of a split by their names, which are joined.
+        target: what their `y` holds; None for classes where that is a whole number for each graph, or for each
+            node, else values. Without `y` all graphs are of class -1.
+        with_positions: whether positions of nodes follow their features.
+        facts: attributes of the result, in place of what the graphs say.
+    """
+    given = dataset if isinstance(dataset, Mapping) else {"": dataset}
+    unions = [_arrays(f"{name} {part}".rstrip(), each, with_positions) for part, each in given.items()]
+    counts = [len(union["nodes"]) for union in unions]
+    ids = torch.arange(sum(counts)).split(counts)
+    expected, *widths = ([union[key].size(1) for key in ("x", "edge_attr")] for union in unions)
+    for own, graphs in zip(widths, ids[1:], strict=True):
+        if own != expected:
+            raise DatasetError(
+                f"{name}: graph {int(graphs[0])} has {own[0]} features of nodes and {own[1]} of edges, but graph "
+                f"0 has {expected[0]} and {expected[1]}; all graphs need equally many"
+            )
+    joined = unions[0]
+    if len(unions) > 1:
+        joined = {key: torch.cat([union[key] for union in unions], int(key == "edge_index")) for key in joined}
+    y = joined["y"]
+    if target is None:
+        target = "value" if y.is_floating_point() or y.numel() != len(y) else "class"
+    y = y.flatten().long() if target == "class" else (y.unsqueeze(1) if y.dim() == 1 else y).float()
+    found: dict[str, Any] = {
+        "parts": dict(zip(given, ids, strict=True)) if dataset is given else {},
+        "num_outputs": y.size(1) if target != "class" else int(y.max()) + 1 if y.numel() else 0,
+        "per_node": len(y) == len(joined["x"]) != sum(counts),
+        "edge_attr": joined["edge_attr"] if expected[1] else None,
+    }
+    return GraphsDataset(
+        name,
+        ptr_of(joined["nodes"]),
+        ptr_of(joined["edges"]),
+        joined["edge_index"],
+        joined["x"],
+        y,
+        target=target,
+        **found | facts,
+    )
+
+
+def _arrays(name: str, dataset: Any, with_positions: bool) -> dict[str, Tensor]:
+    """`edge_index`, `x`, `y` and `edge_attr` of all graphs, and how many `nodes` and `edges` each has."""
+    data, slices = dataset._data, dataset.slices or {}  # none where there is a single graph
+    if data.edge_index is None:
+        raise DatasetError(f"{name}: its graphs have no edge_index; gnnbench trains on graphs of one type")
+
+    def sizes(key: str) -> Tensor:
+        rows = data[key].size(1 if key == "edge_index" else 0)
+        return slices[key].long().diff() if key in slices else torch.tensor([rows])
+
+    if data.x is not None:
+        nodes, x = sizes("x"), _table(data.x)
+    else:
+        nodes = torch.as_tensor(getattr(data._store, "_num_nodes", [data.num_nodes]))
+        x = torch.empty(int(nodes.sum()), 0)
+    edges = sizes("edge_index")
+    edgeless = edges.new_zeros(len(nodes) - len(edges))  # those at the end, which TUDataset forgets
+    return {
+        "nodes": nodes,
+        "edges": torch.cat([edges, edgeless]),
+        "edge_index": data.edge_index.int(),
+        "x": torch.cat([x, _table(data.pos)], 1) if with_positions and data.pos is not None else x,
+        "y": torch.full((len(nodes),), -1) if data.y is None else data.y,
+        "edge_attr": torch.empty(int(edges.sum()), 0) if data.edge_attr is None else _table(data.edge_attr),
+    }
+
+
+def _table(values: Tensor) -> Tensor:
+    """[rows, columns], float32 or int64."""
+    table = values.unsqueeze(1) if values.dim() == 1 else values
+    return table.float() if table.is_floating_point() else table.long()
 
 
 def fold_of(classes: Tensor, folds: int, seed: int) -> Tensor:
@@ -62,36 +141,49 @@ def _fill(dataset: GraphsDataset, config: DatasetConfig) -> None:
     if not dataset.x.size(1):
         if columns := config.degree_features if isinstance(config, GraphsConfig) else 0:
             _prepare.check_memory(dataset.name, dataset.num_nodes, columns, "degree_features")
-            dataset.x = _degrees(dataset, columns)
+            degree = torch.bincount(dataset.starts() + dataset.edge_index[1], minlength=dataset.num_nodes)
+            column = degree.clamp(max=columns - 1).unsqueeze(1)  # the last one is of all larger ones
+            dataset.x = torch.zeros(dataset.num_nodes, columns).scatter_(1, column, 1.0)
             dataset.notes.append(
                 f"nodes have no features; they get their in-degree, one-hot in {columns} columns "
                 f"(dataset.degree_features; 0 leaves it to dataset.random_features)"
             )
-        elif config.random_features:
-            dataset.x = _prepare.drawn_features(dataset, config, dataset.num_nodes)
         else:
-            raise DatasetError(
-                f"{dataset.name} has no node features; take degrees with --set dataset.degree_features=64, "
-                f"or add seeded random ones, marked synthetic, with --set dataset.random_features=16"
-            )
+            lacks = "has no node features; take degrees with --set dataset.degree_features=64, or "
+            dataset.x = _prepare.drawn_features(dataset, config, dataset.num_nodes, lacks)
     if dataset.target == "class" and bool((dataset.y == -1).all()):
         dataset.y, dataset.num_outputs = _prepare.drawn_labels(dataset, config), config.random_labels
 
 
-def _degrees(dataset: GraphsDataset, columns: int) -> Tensor:
-    """[N, columns] float32: a one in the column of the node's in-degree, the last for all larger ones."""
-    degree = torch.bincount(dataset.starts() + dataset.edge_index[1], minlength=dataset.num_nodes)
-    x = torch.zeros(dataset.num_nodes, columns)
-    return x.scatter_(1, degree.clamp(max=columns - 1).unsqueeze(1), 1.0)
-
-
 def _split(dataset: GraphsDataset, config: DatasetConfig) -> None:
-    """Without any split draw one over the graphs that have targets."""
+    """Without any split draw one over the graphs that have targets; check what results."""
     if not any(ids.numel() for ids in dataset.parts.values()):
-        parts = _prepare.drawn_split(dataset, config, (~_without_class(dataset)).nonzero().flatten())
-        dataset.parts = dict(zip(PARTS, parts, strict=True))
+        drawn = _prepare.drawn_split(dataset, config, (~_without_class(dataset)).nonzero().flatten())
+        dataset.parts = dict(zip(PARTS, drawn, strict=True))
     else:
         dataset.parts = {**dict.fromkeys(PARTS, torch.empty(0, dtype=torch.long)), **dataset.parts}
+    name, graphs = dataset.name, dataset.num_graphs
+    if unknown := dataset.parts.keys() - set(PARTS):
+        raise DatasetError(f"{name}: unknown part {min(unknown)!r}; allowed: {', '.join(PARTS)}")
+    ids = torch.cat([dataset.parts[part] for part in PARTS])
+    _prepare.check_range(name, "its split", ids, graphs, "graphs")
+    if not dataset.parts["train"].numel():
+        raise DatasetError(
+            f"{name}: the training split is empty; give graphs to it, "
+            f"or raise dataset.train_share where the split is drawn"
+        )
+    uses = torch.bincount(ids, minlength=graphs)
+    if bool((uses > 1).any()):
+        graph = _first(uses > 1)
+        parts = [part for part in PARTS for _ in range(int((dataset.parts[part] == graph).sum()))]
+        raise DatasetError(
+            f"{name}: graph {graph} is in {' and in '.join(parts)}; every graph is in one part, once"
+        )
+    if bool((missing := (uses > 0) & _without_class(dataset)).any()):
+        raise DatasetError(
+            f"{name}: graph {_first(missing)} has no class{' at some node' * dataset.per_node}; "
+            f"give it one, or leave it out of the split"
+        )
 
 
 def _to_undirected(dataset: GraphsDataset) -> None:
@@ -130,36 +222,6 @@ def _check_structure(dataset: GraphsDataset) -> None:
         raise DatasetError(f"{dataset.name}: graph {_first(empty)} has no nodes; leave it out")
     if not dataset.num_edges:
         raise DatasetError(f"{dataset.name}: none of its graphs has an edge; there is nothing to aggregate")
-
-
-def _check_split(dataset: GraphsDataset) -> None:
-    """Graphs of the parts exist, are in one part only and have a target; the training part is not empty."""
-    name, graphs = dataset.name, dataset.num_graphs
-    if unknown := dataset.parts.keys() - set(PARTS):
-        raise DatasetError(f"{name}: unknown part {min(unknown)!r}; allowed: {', '.join(PARTS)}")
-    ids = torch.cat([dataset.parts[part] for part in PARTS])
-    outside = ids[(ids < 0) | (ids >= graphs)]
-    if outside.numel():
-        raise DatasetError(
-            f"{name}: its split names graph {int(outside[0])}; its {graphs} graphs have ids 0 to {graphs - 1}"
-        )
-    if not dataset.parts["train"].numel():
-        raise DatasetError(
-            f"{name}: the training split is empty; give graphs to it, "
-            f"or raise dataset.train_share where the split is drawn"
-        )
-    uses = torch.bincount(ids, minlength=graphs)
-    if bool((uses > 1).any()):
-        graph = _first(uses > 1)
-        parts = [part for part in PARTS for _ in range(int((dataset.parts[part] == graph).sum()))]
-        raise DatasetError(
-            f"{name}: graph {graph} is in {' and in '.join(parts)}; every graph is in one part, once"
-        )
-    if bool((missing := (uses > 0) & _without_class(dataset)).any()):
-        raise DatasetError(
-            f"{name}: graph {_first(missing)} has no class{' at some node' * dataset.per_node}; "
-            f"give it one, or leave it out of the split"
-        )
 
 
 def _without_class(dataset: GraphsDataset) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from gnnbench.errors import DatasetError
 
 NODES_PER_PART = 1024  # of METIS: features of a part fit a core's cache
+METIS_LIMIT = 2**31 - 1  # of its integers: twice the edges, and nodes and edges together as weights
 
 
 def order(edge_index: Tensor, nodes: int, how: str) -> Tensor:
@@ -22,35 +23,45 @@ def order(edge_index: Tensor, nodes: int, how: str) -> Tensor:
     Args:
         how: "degree" (most in-edges first), "rcm" (reverse Cuthill-McKee: neighbours at similar positions) or
             "metis" (nodes of one part of a partition that cuts few edges side by side).
-
-    Raises:
-        DatasetError: "metis" without pymetis.
     """
     if how == "degree":
         return torch.bincount(edge_index[1], minlength=nodes).argsort(descending=True, stable=True)
     if how == "rcm":
         found = reverse_cuthill_mckee(undirected(edge_index, nodes), symmetric_mode=True)
         return torch.from_numpy(found.copy()).long()
-    metis = pymetis("dataset.reorder: metis", "rcm or degree")
-    graph = undirected(edge_index, nodes)
-    adjacency = metis.CSRAdjacency(adj_starts=graph.indptr, adjacent=graph.indices)
-    _, parts = metis.part_graph(-(-nodes // NODES_PER_PART), adjacency)
-    return torch.tensor(parts).argsort(stable=True)
+    parts = -(-nodes // NODES_PER_PART)
+    return metis(edge_index, nodes, parts, "dataset.reorder: metis", "rcm or degree").argsort(stable=True)
 
 
-def pymetis(option: str, others: str) -> ModuleType:
-    """The package.
+def metis(
+    edge_index: Tensor, nodes: int, parts: int, option: str, others: str, weights: Any = None, seed: int = -1
+) -> Tensor:
+    """The part of every node, [N] int64, so that few edges lie between parts, which weigh about the same.
+
+    Args:
+        weights: of nodes [N] int64; None for one each.
 
     Raises:
-        DatasetError: it is not installed, so that the user may choose `others` for `option`.
+        DatasetError: `option` asks for it without pymetis, or of too large a graph; choose one of `others`.
     """
     try:
-        return importlib.import_module("pymetis")
+        pymetis = importlib.import_module("pymetis")
     except ImportError:
         raise DatasetError(
             f"{option} needs the package pymetis, which is not installed; run `pip install pymetis`, "
             f"or choose {others}"
         ) from None
+    if parts == nodes:  # of which METIS complains on standard output
+        return torch.arange(nodes)
+    graph, size = undirected(edge_index, nodes), nodes + edge_index.size(1)
+    if max(graph.nnz, size) > METIS_LIMIT:
+        raise DatasetError(
+            f"METIS counts up to {METIS_LIMIT:,}, but this graph has {size:,} nodes and edges; choose {others}"
+        )
+    adjacency = pymetis.CSRAdjacency(adj_starts=graph.indptr, adjacent=graph.indices)
+    own = None if weights is None else weights.numpy().astype(graph.indices.dtype)
+    _, membership = pymetis.part_graph(parts, adjacency, vweights=own, options=pymetis.Options(seed=seed))
+    return torch.tensor(membership)
 
 
 def undirected(edge_index: Tensor, nodes: int) -> csr_array:

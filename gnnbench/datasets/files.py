@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from gnnbench.config import Count
-from gnnbench.datasets import AnyDataset, Offer, Roots, _raw
+from gnnbench.datasets import AnyDataset, Offer, Roots, _disk
 from gnnbench.datasets._kinds import GraphsConfig
 from gnnbench.errors import DatasetError
 
@@ -39,7 +39,7 @@ def parse(spec: str) -> dict[str, Any] | None:
     is_folder = spec.endswith("/") and mapped.parse(spec) is None
     if is_links(Path(spec)):
         return {"path": spec, "task": "links"}
-    return {"path": spec} if _raw.suffix(Path(spec)) in (*SUFFIXES, MANY) or is_folder else None
+    return {"path": spec} if _disk.suffix(Path(spec)) in (*SUFFIXES, MANY) or is_folder else None
 
 
 def listing(where: Roots) -> list[Offer]:
@@ -48,37 +48,32 @@ def listing(where: Roots) -> list[Offer]:
     return [
         Offer(str(path.relative_to(where.raw)), None, None, path)
         for path in sorted(result)
-        if path.is_file() and _raw.suffix(path) in SUFFIXES and _raw.suffix(path) != ".npz"
+        if path.is_file() and _disk.suffix(path) in SUFFIXES and _disk.suffix(path) != ".npz"
     ]
 
 
 def load(config: Config, where: Roots) -> AnyDataset:
-    """Read the graph and whatever stands beside it, or many graphs, links or types, as `_own` has them.
-
-    Raises:
-        DatasetError: a file is missing, corrupt, of an unknown kind or does not fit the others.
-    """
+    """Read the graph and whatever stands beside it, or many graphs, links or types, as `_own` has them."""
     from gnnbench.datasets import _own
 
-    path = _raw.located(config.path, where.raw, "file", Path.exists)
+    path = _disk.located(config.path, where.raw, "file", Path.exists)
     if path.is_dir() and _own.is_typed(path):
         _check_unused(config, BESIDE, f"{path} holds those of each type")
         return _own.read_types(path)
-    if path.is_dir() or _raw.suffix(path) == MANY:
+    if path.is_dir() or _disk.suffix(path) == MANY:
         _check_unused(config, BESIDE, f"{path} holds many, with their own")
         return _own.read_graphs(path, config.classes)
     is_list = config.task == "links" and is_links(path)
     if is_list:
         _check_unused(config, ("labels", "split"), f"{path} lists links, with their parts")
-    elif _raw.suffix(path) not in SUFFIXES:
+    elif _disk.suffix(path) not in SUFFIXES:
         raise DatasetError(
             f"{path}: is not a kind of graph file known here; allowed: {', '.join((*SUFFIXES, MANY))}"
         )
-    given = {name: getattr(config, key) for key, name in BESIDE.items()}
     beside = {
-        name: _raw.located(each, where.raw, "file", Path.is_file)
-        for name, each in given.items()
-        if each is not None
+        name: _disk.located(given, where.raw, "file", Path.is_file)
+        for key, name in BESIDE.items()
+        if (given := getattr(config, key)) is not None
     }
     return _own.read_links(path, beside) if is_list else _own.read_graph(path, beside, config.classes)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gnnbench.datasets import GraphsDataset, Roots, _pyg
+from gnnbench.datasets import GraphsDataset, Roots, pyg
 from gnnbench.datasets._kinds import GraphsConfig
 
 KNOWN = {
-    name.lower(): _pyg.Known("GNNBenchmarkDataset", {"name": name}, graphs=graphs)
+    name.lower(): pyg.Known("GNNBenchmarkDataset", {"name": name}, graphs=graphs)
     for name, graphs in {"PATTERN": 14_000, "CLUSTER": 12_000, "MNIST": 70_000, "CIFAR10": 60_000}.items()
 }
 
@@ -27,4 +27,4 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     PATTERN and CLUSTER the paper reports the mean of the accuracies within each class.
     """
     stand_in = f"synthetic:{config.name}:0.1"
-    return _pyg.joined(KNOWN[config.name], where, stand_in, target="class", with_positions=True)
+    return pyg.joined(KNOWN[config.name], where, stand_in, target="class", with_positions=True)

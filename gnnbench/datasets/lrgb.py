@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from gnnbench.datasets import GraphsDataset, Roots, _pyg
+from gnnbench.datasets import GraphsDataset, Roots, pyg
 from gnnbench.datasets._kinds import GraphsConfig
 
 SIZES = {"PascalVOC-SP": 11_355, "COCO-SP": 123_286, "Peptides-func": 15_535, "Peptides-struct": 15_535}
-KNOWN = {name.lower(): _pyg.Known("LRGBDataset", {"name": name}, graphs=graphs) for name, graphs in SIZES.items()}
+KNOWN = {name.lower(): pyg.Known("LRGBDataset", {"name": name}, graphs=graphs) for name, graphs in SIZES.items()}
 TASKS: dict[str, dict[str, Any]] = {
     "pascalvoc-sp": {"target": "class", "metric": "macro F1", "num_outputs": 21},
     "coco-sp": {"target": "class", "metric": "macro F1", "num_outputs": 81},
@@ -32,6 +32,6 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     negative, for Peptides-struct. Peptides have OGB's categories as features of atoms and bonds.
     """
     stand_in = STAND_INS.get(config.name, "synthetic:mnist:0.02")
-    graphs = _pyg.joined(KNOWN[config.name], where, stand_in, **TASKS[config.name])
+    graphs = pyg.joined(KNOWN[config.name], where, stand_in, **TASKS[config.name])
     graphs.encoder = "" if graphs.x.is_floating_point() else "ogb"
     return graphs

@@ -7,17 +7,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import LinksDataset, Roots, _ogb, one_of
+from gnnbench.datasets import LinksDataset, Roots, ogb, one_of
 from gnnbench.datasets._kinds import EVALUATED
-from gnnbench.datasets._ogb import Known
 
 # Nodes and edges of messages, as published; both directions but for citation2.
 KNOWN = {
-    "ogbl-collab": Known(235_868, 2_358_104),
-    "ogbl-ddi": Known(4_267, 2_135_822, keys={"embedding": 256}),  # which has no features
-    "ogbl-ppa": Known(576_289, 42_463_862),
-    "ogbl-citation2": Known(2_927_963, 30_387_995),
-    "ogbl-vessel": Known(3_538_495, None),
+    "ogbl-collab": ogb.Known(235_868, 2_358_104),
+    "ogbl-ddi": ogb.Known(4_267, 2_135_822, keys={"embedding": 256}),  # which has no features
+    "ogbl-ppa": ogb.Known(576_289, 42_463_862),
+    "ogbl-citation2": ogb.Known(2_927_963, 30_387_995),
+    "ogbl-vessel": ogb.Known(3_538_495, None),
 }
 
 
@@ -33,7 +32,7 @@ def load(config: Config, where: Roots) -> LinksDataset:
     """The graph of training edges of `ogb.linkproppred.PygLinkPropPredDataset(config.name)`, and its split."""
     import torch
 
-    graphs, split = _ogb.load(config.name, where, "cora --set dataset.task=links")
+    graphs, split = ogb.loaded(config.name, where, "cora --set dataset.task=links")
     data, ranked = graphs[0], "target_node_neg" in split["test"]
     positives, negatives = {}, {}
     for part, links in split.items():
@@ -42,7 +41,7 @@ def load(config: Config, where: Roots) -> LinksDataset:
         if part in EVALUATED:
             none = links["target_node_neg"] if ranked else links["edge_neg"].T
             negatives[part] = torch.as_tensor(none).long().contiguous()
-    metric = _ogb.meta(config.name)["metric"]
+    metric = ogb.meta(config.name)["metric"]
     return LinksDataset(
         config.name,
         data.edge_index,

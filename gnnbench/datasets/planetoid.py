@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _pyg
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, pyg
 from gnnbench.errors import DatasetError
 
 KNOWN = {
-    "cora": _pyg.Known("Planetoid", {"name": "Cora"}, 2_708, 10_556),
-    "citeseer": _pyg.Known("Planetoid", {"name": "CiteSeer"}, 3_327, 9_104),
-    "pubmed": _pyg.Known("Planetoid", {"name": "PubMed"}, 19_717, 88_648),
+    "cora": pyg.Known("Planetoid", {"name": "Cora"}, 2_708, 10_556),
+    "citeseer": pyg.Known("Planetoid", {"name": "CiteSeer"}, 3_327, 9_104),
+    "pubmed": pyg.Known("Planetoid", {"name": "PubMed"}, 19_717, 88_648),
 }
 TEST_NODES = 1_000
 
@@ -28,9 +28,9 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError where the raw files are missing or corrupt."""
     item = KNOWN[config.name]
     asked = item._replace(args={**item.args, "split": config.split})
-    dataset = _pyg.load(item.args["name"], asked, where, "synthetic:cora")
+    dataset = pyg.read(item.args["name"], asked, where, "synthetic:cora")
     # `test.index` is text: cut short it still loads, with features and labels of test nodes mixed up.
-    unlike = _pyg.unlike(dataset, item)
+    unlike = pyg.unlike(dataset, item)
     if not unlike and (test := int(dataset.test_mask.sum())) != TEST_NODES:
         unlike = f"has {test} test nodes instead of the published {TEST_NODES:,}"
     if unlike:

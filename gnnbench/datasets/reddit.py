@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _pyg
+from gnnbench.datasets import NodeDataset, Roots, TypedDataset, pyg
 
 KNOWN = {
-    "reddit": _pyg.Known("Reddit", {}, 232_965, 114_615_892),
-    "reddit2": _pyg.Known("Reddit2", {}, 232_965, 23_213_838),
+    "reddit": pyg.Known("Reddit", {}, 232_965, 114_615_892),
+    "reddit2": pyg.Known("Reddit2", {}, 232_965, 23_213_838),
 }
 
 
@@ -23,4 +23,4 @@ class Config(DatasetConfig):
 def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
     """Raises DatasetError where the raw files are missing or corrupt."""
     item = KNOWN[config.name]
-    return _pyg.load(item.dataset_class, item, where, "synthetic:reddit")
+    return pyg.read(item.dataset_class, item, where, "synthetic:reddit")

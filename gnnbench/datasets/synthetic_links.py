@@ -8,28 +8,21 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gnnbench.config import Positive
-from gnnbench.datasets import LinksDataset, Offer, Roots, _synthetic, one_of, synthetic
+from gnnbench.datasets import LinksDataset, Offer, Roots, one_of, synthetic
 from gnnbench.datasets._kinds import PARTS
 from gnnbench.datasets.synthetic import Shape
 
-SPLIT = 1 << 33  # what a seed is used for, beside the purposes of `_prepare` and `_prepare_links`
+SPLIT = 1 << 33  # what a seed is used for, beside the purposes of `_prepare`
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A graph, and what is asked of its links.
+    """A graph, and what is asked of its links."""
 
-    Attributes:
-        graph: its nodes, edges and features are those of the dataset it is named after; degrees and communities,
-            which are its classes, are not.
-        val, test: shares of the links.
-        metric: of the dataset.
-    """
-
-    graph: Shape
-    val: float
+    graph: Shape  # degrees and communities, which are its classes, are not those of the dataset
+    val: float  # share of the links
     test: float
-    metric: str
+    metric: str  # of the dataset
 
 
 PRESETS = {
@@ -51,7 +44,7 @@ class Config(synthetic.Config):
 
 def parse(spec: str) -> dict[str, Any] | None:
     """`synthetic:PRESET[:SCALE]` with one of these presets; without features, vectors of nodes are trained."""
-    found = _synthetic.parse(spec, PRESETS)
+    found = synthetic.parsed(spec, PRESETS)
     featureless = found is not None and not PRESETS[found["preset"]].graph.features
     return {**found, "embedding": 256} if found and featureless else found
 
@@ -62,11 +55,7 @@ def listing(where: Roots) -> list[Offer]:
 
 
 def load(config: Config, where: Roots) -> LinksDataset:
-    """Generate the graph, or map the one generated before, and split its links; those of training carry messages.
-
-    Raises:
-        DatasetError: too few nodes for its communities, or too large for the machine's memory or disk.
-    """
+    """Generate the graph, or map the one of before, and split its links; those of training carry messages."""
     import torch
 
     preset = PRESETS[config.preset]

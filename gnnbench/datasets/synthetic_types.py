@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from gnnbench.config import Count, DatasetConfig
-from gnnbench.datasets import Offer, Roots, TypedDataset, _blockmodel, _synthetic, one_of
+from gnnbench.datasets import Offer, Roots, TypedDataset, one_of, synthetic
 from gnnbench.datasets._kinds import MASKS
 
 # Counts are those of ogbn-mag; degrees, communities and features are not.
@@ -38,35 +38,31 @@ class Config(DatasetConfig):
 
     source: str = "synthetic_types"
     preset: Annotated[str, one_of("preset", PRESETS)] = "mag"
-    scale: _synthetic.Scale = Field(1.0, description="factor on nodes and edges")
+    scale: synthetic.Scale = Field(1.0, description="factor on nodes and edges")
     to_undirected: bool = Field(True, description="add the reverse of every relation")
     embedding: Count = Field(128, description="width of vectors trained for types without features")
 
 
-parse = partial(_synthetic.parse, presets=PRESETS)
+parse = partial(synthetic.parsed, presets=PRESETS)
 
 
 def listing(where: Roots) -> list[Offer]:
     """The preset at scale 1, which is drawn whenever it is asked for."""
-    return [_synthetic.offer("mag", None, sum(NODES.values()), sum(EDGES.values()))]
+    return [synthetic.offered("mag", None, sum(NODES.values()), sum(EDGES.values()))]
 
 
 def load(config: Config, where: Roots) -> TypedDataset:
-    """Draw the graph; equal configurations give equal ones.
-
-    Raises:
-        DatasetError: it is too large for the machine's memory.
-    """
+    """Draw the graph; equal configurations give equal ones."""
     import torch
     from torch_geometric.data import HeteroData
     from torch_geometric.utils import coalesce
 
     from gnnbench.datasets import _prepare
 
-    name = _synthetic.scaled(config.preset, config.scale)
+    name = synthetic.titled(config.preset, config.scale)
     nodes = {kind: max(2, round(count * config.scale)) for kind, count in NODES.items()}
     edges = {relation: round(count * config.scale) for relation, count in EDGES.items()}
-    _synthetic.check_fits(name, BYTES * sum(edges.values()) + 4 * FEATURES * nodes["paper"], 0, where)
+    synthetic.check_fits(name, BYTES * sum(edges.values()) + 4 * FEATURES * nodes["paper"], 0, where)
     rng = np.random.default_rng(config.seed)
     venues = min(VENUES, max(2, nodes["paper"] // PAPERS_OF_VENUE))
     community = {kind: rng.integers(venues, size=count) for kind, count in nodes.items()}
@@ -76,7 +72,7 @@ def load(config: Config, where: Roots) -> TypedDataset:
     for (source, label, destination), count in edges.items():
         ends = _pairs(rng, community[source], community[destination], count)
         data[source, label, destination].edge_index = coalesce(torch.from_numpy(ends))
-    x = _blockmodel.normals(rng, community["paper"], FEATURES, SIGNAL, 1)
+    x = synthetic.normals(rng, community["paper"], FEATURES, SIGNAL, 1)
     papers = data["paper"]
     papers.x, papers.y = torch.from_numpy(np.concatenate([*x])), torch.from_numpy(community["paper"])
     bounds = [int(share * nodes["paper"]) for share in np.cumsum(SPLIT[:2])]

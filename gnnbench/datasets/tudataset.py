@@ -6,13 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gnnbench.datasets import GraphsDataset, Roots, _pyg
+from gnnbench.datasets import GraphsDataset, Roots, pyg
 from gnnbench.datasets._kinds import GraphsConfig
-from gnnbench.datasets._pyg import Known
 
 FOLDS = 10
-
-
 COUNTS = {  # nodes, edges, graphs
     "DD": (334_925, 1_686_092, 1_178),
     "ENZYMES": (19_580, 74_564, 600),
@@ -21,7 +18,7 @@ COUNTS = {  # nodes, edges, graphs
     "PROTEINS": (43_471, 162_088, 1_113),
     "REDDIT-BINARY": (859_254, 1_991_016, 2_000),
 }
-KNOWN = {name.lower(): Known("TUDataset", {"name": name}, *counts) for name, counts in COUNTS.items()}
+KNOWN = {name.lower(): pyg.Known("TUDataset", {"name": name}, *counts) for name, counts in COUNTS.items()}
 PREFIX = "TUDataset:"
 OTHERS = (  # as the collection spells them, which keeps no list that could be asked
     *("AIDS", "BZR", "BZR_MD", "COX2", "COX2_MD", "DHFR", "DHFR_MD", "ER_MD", "FRANKENSTEIN", "Mutagenicity"),
@@ -57,19 +54,14 @@ def load(config: Config, where: Roots) -> GraphsDataset:
 
     Ten folds are how the literature uses these sets, which have no split of their own (Xu et al. 2019).
     """
-    from gnnbench.datasets import _prepare_graphs, _union
+    from gnnbench.datasets import _prepare_graphs
 
-    asked = Known("TUDataset", {"name": config.name, "use_node_attr": config.node_attributes})
-    (dataset,) = _pyg.opened(config.name, asked, where, "synthetic:mnist:0.02")
-    graphs = _union.of(config.name, dataset)
+    asked = pyg.Known("TUDataset", {"name": config.name, "use_node_attr": config.node_attributes})
+    (dataset,) = pyg.opened(config.name, asked, where, "synthetic:mnist:0.02")
+    graphs = _prepare_graphs.from_pyg(config.name, dataset)
     known = KNOWN.get(config.name.lower())
-    counts = graphs.num_graphs, graphs.num_nodes, graphs.num_edges
-    if known and counts != (known.graphs, known.nodes, known.edges):  # text cut short still loads
-        graphs.notes.append(
-            f"{config.name} has {counts[0]:,} graphs, {counts[1]:,} nodes and {counts[2]:,} edges instead of the "
-            f"published {known.graphs:,}, {known.nodes:,} and {known.edges:,}; its files may be altered or "
-            "truncated"
-        )
+    if known and (unlike := pyg.unlike(graphs, known)):
+        graphs.notes.append(f"{config.name} {unlike}; its files may be altered or truncated")
     graphs.name = f"{config.name} fold {config.fold}"
     y = graphs.y if graphs.target == "class" else graphs.y[:, 0] * 0
     fold = _prepare_graphs.fold_of(y, FOLDS, config.seed)

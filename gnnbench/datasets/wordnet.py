@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gnnbench.config import Count, DatasetConfig
-from gnnbench.datasets import LinksDataset, Roots, _pyg
+from gnnbench.datasets import LinksDataset, Roots, pyg
 
-KNOWN = {"wordnet18rr": _pyg.Known("WordNet18RR", {}, 40_943, 93_003)}
+KNOWN = {"wordnet18rr": pyg.Known("WordNet18RR", {}, 40_943, 93_003)}
 
 
 class Config(DatasetConfig):
@@ -30,7 +30,7 @@ def load(config: Config, where: Roots) -> LinksDataset:
     """The links with their split and types; messages run over those of training, in both directions."""
     import torch
 
-    (dataset,) = _pyg.opened("WordNet18RR", KNOWN["wordnet18rr"], where, "cora --set dataset.task=links")
+    (dataset,) = pyg.opened("WordNet18RR", KNOWN["wordnet18rr"], where, "cora --set dataset.task=links")
     data = dataset[0]
     masks = {part: data[f"{part}_mask"] for part in ("train", "val", "test")}
     train = data.edge_index[:, masks["train"]]

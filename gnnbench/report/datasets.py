@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from gnnbench.datasets import Offer, Roots
     from gnnbench.datasets._describe import DatasetInfo
-    from gnnbench.datasets._maps import Header
-    from gnnbench.partition.files import Partition
+    from gnnbench.datasets.mapped import Header
+    from gnnbench.partition.part import Partition
 
 Fact = tuple[str, str | int, str]  # a name, a value and a remark
 

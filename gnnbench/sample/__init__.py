@@ -46,12 +46,7 @@ class NeighborSampler(BaseSampler):
     """
 
     def __init__(
-        self,
-        data: Data | Graph,
-        num_neighbors: Sequence[int],
-        *,
-        replace: bool = False,
-        seed: int = 0,
+        self, data: Data | Graph, num_neighbors: Sequence[int], *, replace: bool = False, seed: int = 0
     ) -> None:
         if reasons := isplib.Backend.unavailable():
             raise BackendUnavailable(f"NeighborSampler is unavailable: {'; '.join(reasons)}")
@@ -102,19 +97,8 @@ class NeighborSampler(BaseSampler):
         return self.neighbors.sample(seeds, self.num_neighbors, key, self.replace)
 
     def _output(self, seeds: Tensor, seed_time: None = None) -> SamplerOutput:
-        return as_output(self.sample(seeds))
-
-
-def as_output(sample: Sample) -> SamplerOutput:
-    """A sample in PyG's terms."""
-    return SamplerOutput(
-        node=sample.node,
-        row=sample.row,
-        col=sample.col,
-        edge=sample.edge,
-        num_sampled_nodes=sample.num_nodes,
-        num_sampled_edges=sample.num_edges,
-    )
+        drawn = self.sample(seeds)
+        return SamplerOutput(*drawn[:4], num_sampled_nodes=drawn.num_nodes, num_sampled_edges=drawn.num_edges)
 
 
 def checked_fanouts(num_neighbors: Sequence[int]) -> list[int]:

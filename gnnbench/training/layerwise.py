@@ -23,7 +23,7 @@ from torch.nn import Module
 from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend, KernelBackend
 from gnnbench.datasets import LinksDataset, NodeDataset, TypedDataset
-from gnnbench.datasets._typed import Relation
+from gnnbench.datasets._kinds import Relation
 from gnnbench.errors import GnnbenchError, OutOfMemory
 from gnnbench.graph import Graph
 from gnnbench.graph.part import Asked, Block

@@ -21,8 +21,7 @@ from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, NodeDatas
 from gnnbench.errors import ConfigError, UnsupportedOp
 from gnnbench.measure import clock
 from gnnbench.results.schema import DatasetFacts, OfRun
-from gnnbench.training.batching._ahead import Loader
-from gnnbench.training.batching._batch import Setup
+from gnnbench.training.batching._batch import Loader, Setup
 from gnnbench.training.batching._shares import Shares, bind_norms
 
 

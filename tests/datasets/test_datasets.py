@@ -99,7 +99,7 @@ def test_generated_pyg_graphs_are_called_synthetic_and_seeded(where: Roots) -> N
         ({"dataset_class": "Amazon", "args": {"name": "Books"}}, "refuses the arguments .name='Books'."),
         ({"dataset_class": "Amazon", "args": {"nme": "Photo"}}, "refuses the arguments"),
         ({"dataset_class": "FakeDataset", "args": {"num_graphs": 2}}, "holds 2 graphs; gnnbench trains on one"),
-        ({"dataset_class": "FakeDataset", "args": {"task": "graph"}}, "has 1 labels, but"),
+        ({"dataset_class": "FakeDataset", "args": {"task": "graph"}}, r"labels have shape \[1\], but must be"),
     ],
 )
 def test_pyg_classes_that_do_not_fit_are_refused(where: Roots, keys: dict, message: str) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from gnnbench import datasets
-from gnnbench.datasets import GraphsDataset, Roots, _union, tudataset
+from gnnbench.datasets import GraphsDataset, Roots, _prepare_graphs, tudataset
 from gnnbench.datasets import _describe as describe
 from gnnbench.datasets._kinds import PARTS
 from gnnbench.errors import DatasetError
@@ -210,14 +210,14 @@ class Listed(InMemoryDataset):
 def test_unions_of_graphs_without_features_targets_or_company() -> None:
     ring = torch.tensor([[0, 1], [1, 0]])
     two = Listed([Data(edge_index=ring, num_nodes=2), Data(edge_index=ring, num_nodes=4)])
-    union = _union.of("two", two)
+    union = _prepare_graphs.from_pyg("two", two)
     assert union.graph_ptr.tolist() == [0, 2, 6]
     assert (union.x.shape, union.y.tolist()) == ((6, 0), [-1, -1])
     one = Listed([Data(x=torch.ones(3, 2), edge_index=ring)])
-    single = _union.of("one", one)
+    single = _prepare_graphs.from_pyg("one", one)
     assert (single.graph_ptr.tolist(), single.edge_ptr.tolist()) == ([0, 3], [0, 2])
     with pytest.raises(DatasetError, match="both: graph 2 has 2 features of nodes and 0 of edges"):
-        _union.of("both", {"train": two, "val": one})
+        _prepare_graphs.from_pyg("both", {"train": two, "val": one})
 
 
 def test_words_to_predict_are_refused(where: Roots) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gnnbench import datasets
-from gnnbench.datasets import MappedDataset, NodeDataset, Roots, _maps, mapped
+from gnnbench.datasets import MappedDataset, NodeDataset, Roots, mapped
 from gnnbench.datasets._kinds import MASKS
 from gnnbench.errors import ConfigError, DatasetError
 from gnnbench.graph import Graph
@@ -48,7 +48,7 @@ def test_what_is_read_is_what_was_written(where: Roots, tmp_path: Path, multilab
     nodes = small().num_nodes
     labels = {"y": torch.randint(2, (nodes, 5)).float()} if multilabel else {}
     dataset = small(made_up=["labels"], notes=["a note"], **labels)
-    _maps.write(dataset, tmp_path / "maps")
+    mapped.write(dataset, tmp_path / "maps")
     again = read(tmp_path / "maps", where)
     for name in ("x", "y", *MASKS):
         assert torch.equal(getattr(again, name), getattr(dataset, name)), name
@@ -67,7 +67,7 @@ def test_what_is_read_is_what_was_written(where: Roots, tmp_path: Path, multilab
 def test_the_metric_of_ogb_is_read_back(where: Roots, tmp_path: Path) -> None:
     nodes = small().num_nodes
     y = (torch.arange(nodes * 2).view(nodes, 2) % 3 == 0).float()
-    _maps.write(small(y=y, num_classes=2, metric="rocauc"), tmp_path / "maps")
+    mapped.write(small(y=y, num_classes=2, metric="rocauc"), tmp_path / "maps")
     again = read(tmp_path / "maps", where)
     assert (again.metric, again.score(y, y)) == ("rocauc", 1.0)
     with pytest.raises(DatasetError, match="the metric 'other' is not one of accuracy"):
@@ -77,10 +77,10 @@ def test_the_metric_of_ogb_is_read_back(where: Roots, tmp_path: Path) -> None:
 def test_arrays_are_the_files_and_checked_once(
     where: Roots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _maps.write(small(), tmp_path / "maps")
+    mapped.write(small(), tmp_path / "maps")
     checks: list[Path] = []
-    check = _maps.check_rows
-    monkeypatch.setattr(_maps, "check_rows", lambda folder, *rows: (checks.append(folder), check(folder, *rows)))
+    check = mapped.check_rows
+    monkeypatch.setattr(mapped, "check_rows", lambda folder, *rows: (checks.append(folder), check(folder, *rows)))
     dataset = read(tmp_path / "maps", where)
     read(tmp_path / "maps", where)
     assert len(checks) == 1
@@ -104,7 +104,7 @@ def altered(name: str, change: Callable[[np.ndarray], Any]) -> Callable[[Path], 
 
 def headed(**values: Any) -> Callable[[Path], None]:
     def alter(folder: Path) -> None:
-        path = folder / _maps.HEADER
+        path = folder / mapped.HEADER
         path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
     return alter
@@ -124,7 +124,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "shorter": (altered("y", lambda y: y[:-1]), "y.npy: holds int64 of shape"),
     "wider": (altered("col", lambda col: col.astype("int64")), "col.npy: holds int64 of shape"),
     "missing": (lambda folder: (folder / "x.npy").unlink(), "x.npy: cannot be mapped: No such file"),
-    "no header": (lambda folder: (folder / _maps.HEADER).write_text("{"), "gnnbench.json: invalid json"),
+    "no header": (lambda folder: (folder / mapped.HEADER).write_text("{"), "gnnbench.json: invalid json"),
     "another schema": (headed(schema_version=2), "gnnbench.json: schema_version: input should be 1"),
     "no arrays": (headed(arrays={}), "gnnbench.json: rowptr is not named"),
 }
@@ -133,7 +133,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_broken_is_one_sentence(where: Roots, tmp_path: Path, name: str) -> None:
     alter, words = BROKEN[name]
-    _maps.write(small(), tmp_path / "maps")
+    mapped.write(small(), tmp_path / "maps")
     alter(tmp_path / "maps")
     with pytest.raises(DatasetError) as error:
         read(tmp_path / "maps", where)
@@ -144,7 +144,7 @@ def test_what_is_broken_is_one_sentence(where: Roots, tmp_path: Path, name: str)
 
 def test_shapes_go_together(where: Roots, tmp_path: Path) -> None:
     dataset = small()
-    _maps.write(small(y=dataset.y[:-1]), tmp_path / "maps")
+    mapped.write(small(y=dataset.y[:-1]), tmp_path / "maps")
     with pytest.raises(DatasetError, match=r"y\.npy: has shape \[59\], but must have 60 rows"):
         read(tmp_path / "maps", where)
 
@@ -152,28 +152,28 @@ def test_shapes_go_together(where: Roots, tmp_path: Path) -> None:
 def test_every_edge_is_checked_whatever_the_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rowptr, col = torch.tensor([0, 0, 3, 4, 4, 8, 9]), torch.tensor([1, 3, 4, 0, 0, 2, 2, 5, 1], dtype=torch.int32)
     for chunk in (1, 2, 3, 4, 20):
-        monkeypatch.setattr(_maps, "CHUNK", chunk)
-        _maps.check_rows(tmp_path, rowptr, col)
+        monkeypatch.setattr(mapped, "CHUNK", chunk)
+        mapped.check_rows(tmp_path, rowptr, col)
         for edge in range(9):
             for wrong in (-1, 6):
                 broken = col.clone()
                 broken[edge] = wrong
                 with pytest.raises(DatasetError, match=f"edge {edge} comes from node {wrong}"):
-                    _maps.check_rows(tmp_path, rowptr, broken)
+                    mapped.check_rows(tmp_path, rowptr, broken)
         for edge in (0, 1, 4, 6):  # which have another one behind them in their row that is not the same
             broken = col.clone()
             broken[[edge, edge + 1]] = col[[edge + 1, edge]]
             with pytest.raises(DatasetError, match=f"falls after edge {edge}, within a row"):
-                _maps.check_rows(tmp_path, rowptr, broken)
+                mapped.check_rows(tmp_path, rowptr, broken)
         for node in range(1, 6):
             broken = rowptr.clone()
             broken[node] = 9 if rowptr[node] < 8 else 0
             with pytest.raises(DatasetError, match="falls at node"):
-                _maps.check_rows(tmp_path, broken, col)
+                mapped.check_rows(tmp_path, broken, col)
 
 
 def test_what_would_copy_the_arrays_is_for_the_conversion(where: Roots, tmp_path: Path) -> None:
-    _maps.write(small(), tmp_path / "maps")
+    mapped.write(small(), tmp_path / "maps")
     for key, value in {"to_undirected": True, "reorder": "degree", "normalize_features": True}.items():
         with pytest.raises(ConfigError, match=f"dataset.{key}: .* give the option to `gnnbench datasets convert`"):
             read(tmp_path / "maps", where, **{key: value})
@@ -194,7 +194,7 @@ def test_the_command(tmp_path: Path) -> None:
         facts = run("datasets", "info", spec, "--json")
         assert json.loads(facts.stdout)["nodes"] == 135
     (tmp_path / "new" / "other").mkdir()
-    (tmp_path / "new" / "other" / _maps.HEADER).write_text("{}")
+    (tmp_path / "new" / "other" / mapped.HEADER).write_text("{}")
     offers = json.loads(run("datasets", "--data-root", tmp_path / "new", "--json").stdout)
     assert [(offer["nodes"], offer["where"]) for offer in offers if offer["source"] == "mapped"] == [
         (135, str(folder))

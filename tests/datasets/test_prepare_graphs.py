@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures
 from torch_geometric.utils import to_undirected
 
-from gnnbench.datasets import GraphsDataset, _metrics, _ogb, _prepare_graphs
+from gnnbench.datasets import GraphsDataset, _metrics, _prepare_graphs, ogb
 from gnnbench.datasets import _describe as describe
 from gnnbench.datasets._kinds import GraphsConfig
 from gnnbench.errors import DatasetError
@@ -84,8 +84,11 @@ BROKEN = {
         "graph 2 has no class; give it one, or leave it out of the split",
     ),
     "no targets": ({"y": torch.full((3,), -1)}, r"no labels; .*--set dataset\.random_labels=8"),
-    "no features": ({"x": torch.ones(6, 0)}, r"--set dataset\.degree_features=64, or .*random_features=16"),
-    "unknown graph": ({"parts": {"train": torch.tensor([0, 3])}}, "names graph 3; its 3 graphs have ids 0 to 2"),
+    "no features": ({"x": torch.ones(6, 0)}, r"--set dataset\.degree_features=64, or .*random_features=128"),
+    "unknown graph": (
+        {"parts": {"train": torch.tensor([0, 3])}},
+        "graph 3, which is not there; its 3 graphs have ids 0 to 2",
+    ),
     "no training": ({"parts": {"test": torch.tensor([0])}}, "the training split is empty"),
     "two parts": (
         {"parts": {"train": torch.tensor([0, 1]), "val": torch.tensor([1])}},
@@ -172,7 +175,7 @@ def test_metrics_against_scikit_learn() -> None:
     assert mae == pytest.approx(-mean_absolute_error(labels, outputs), rel=1e-6)
     for metric in (_metrics.macro_f1, _metrics.negative_mae):
         assert np.isnan(metric(outputs[:0], y[:0] if metric is _metrics.macro_f1 else labels[:0]))
-    metric = _ogb.meta("ogbg-molesol")["metric"]
+    metric = ogb.meta("ogbg-molesol")["metric"]
     assert metric == "negative RMSE"
     assert _metrics.score_of(metric, 1)(labels[:, :1] + 2, labels[:, :1]) == pytest.approx(-2)
 

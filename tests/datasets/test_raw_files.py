@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from gnnbench import datasets
-from gnnbench.datasets import NodeDataset, Roots, _raw
+from gnnbench.datasets import NodeDataset, Roots, _disk
 from gnnbench.errors import DatasetError
 from tests.support.real_data import REAL, load, needs_data, snapshot
 from tests.support.tables import write_csv
@@ -129,7 +129,7 @@ def test_changed_raw_files_are_not_served_stale(where: Roots) -> None:
     tolokers(path)
     dataset = load("tolokers", where)
     assert dataset.num_nodes == 8
-    assert "8 nodes and 16 edges instead of the published 11,758 nodes" in dataset.notes[0]
+    assert "8 nodes, 16 edges instead of the published 11,758 nodes" in dataset.notes[0]
     tolokers(path, nodes=9)
     assert load("tolokers", where).num_nodes == 9
 
@@ -312,11 +312,11 @@ def test_arrays_in_files_are_read(where: Roots) -> None:
 
 
 def test_loaders_are_silent_and_missing_packages_are_named(capfd: pytest.CaptureFixture[str]) -> None:
-    with _raw.quiet():
+    with _disk.quiet():
         print("noise")
     assert capfd.readouterr() == ("", "")
     with (
         pytest.raises(DatasetError, match="thing needs a package that is not installed: No module named 'rdkit'"),
-        _raw.reading("thing", [Path("file")]),
+        _disk.reading("thing", [Path("file")]),
     ):
         raise ModuleNotFoundError("No module named 'rdkit'")

@@ -14,7 +14,7 @@ import torch
 from pydantic import ValidationError
 
 from gnnbench import datasets
-from gnnbench.datasets import Roots, _blockmodel, _cache, synthetic
+from gnnbench.datasets import Roots, _disk, synthetic
 from gnnbench.datasets import _describe as describe
 from gnnbench.errors import DatasetError
 
@@ -110,10 +110,10 @@ def test_second_load_maps_the_same_files_which_writes_cannot_change(where: Roots
 def test_seed_and_nothing_else_decides_the_graph(tmp_path: Path) -> None:
     """Neither memory that is not written nor the number of threads, which is another in the second process."""
     code = (
-        "import sys; from pathlib import Path; from gnnbench.datasets import _blockmodel, synthetic; "
+        "import sys; from pathlib import Path; from gnnbench.datasets import synthetic; "
         "config = synthetic.Config(preset='ogbn-arxiv', scale=0.01); "
         "shape = synthetic.scaled(config, synthetic.PRESETS[config.preset]); "
-        "_blockmodel.generate(shape, 0, Path(sys.argv[1]))"
+        "synthetic.generate(shape, 0, Path(sys.argv[1]))"
     )
     folders = [tmp_path / name for name in ("threads", "same", "other")]
     for folder in folders:
@@ -122,7 +122,7 @@ def test_seed_and_nothing_else_decides_the_graph(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(folders[0])], env=environment, check=True)
     shape = synthetic.scaled(synthetic.Config(preset="ogbn-arxiv", scale=0.01), synthetic.PRESETS["ogbn-arxiv"])
     for seed, folder in enumerate(folders[1:]):
-        _blockmodel.generate(shape, seed, folder)
+        synthetic.generate(shape, seed, folder)
     digests = [
         [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*.npy"))]
         for folder in folders
@@ -179,7 +179,7 @@ def test_full_disk_leaves_nothing_behind(where: Roots, monkeypatch: pytest.Monke
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_cache, "save", full)
+    monkeypatch.setattr(_disk, "save", full)
     with pytest.raises(DatasetError, match="No space left on device; set GNNBENCH_CACHE"):
         load(where, preset="cora")
     assert list((where.cache / "synthetic").iterdir()) == []

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gnnbench import datasets
-from gnnbench.datasets import GraphsDataset, Roots, _draw_graphs, synthetic_graphs
+from gnnbench.datasets import GraphsDataset, Roots, synthetic_graphs
 from gnnbench.datasets import _describe as describe
 from gnnbench.errors import DatasetError
 from tests.support.real_data import load
@@ -94,7 +94,7 @@ def test_patterns_are_few_and_planted_whole(where: Roots) -> None:
     counts = owner[edges[0, within]].bincount()
     signals = torch.zeros(dataset.num_graphs, 3).index_add_(0, owner, dataset.x * dataset.y.unsqueeze(1))
     kinds = {(*signal, count) for signal, count in zip(map(tuple, signals.tolist()), counts.tolist(), strict=True)}
-    assert 50 < len(kinds) <= _draw_graphs.PATTERNS < dataset.num_graphs
+    assert 50 < len(kinds) <= synthetic_graphs.PATTERNS < dataset.num_graphs
 
 
 def accuracy_of_nearest_mean(x: torch.Tensor, y: torch.Tensor, train: torch.Tensor, test: torch.Tensor) -> float:

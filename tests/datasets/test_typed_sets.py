@@ -13,7 +13,7 @@ from torch_geometric.data import HeteroData
 
 from gnnbench import datasets
 from gnnbench.config import DatasetConfig
-from gnnbench.datasets import Roots, TypedDataset, _describe, _prepare, _typed
+from gnnbench.datasets import Roots, TypedDataset, _describe, _kinds, _prepare
 from gnnbench.errors import DatasetError
 from tests.support.real_data import REAL, load, needs_data
 from tests.support.tables import write_csv
@@ -34,7 +34,7 @@ def test_dblp(cache: Path) -> None:
     assert facts.edge_types["paper to term"] == 85_810
     assert (facts.node_types["term"].features, sum(facts.class_counts)) == (50, 4_057)
     assert datasets.single(dataset).num_nodes == 26_128
-    with pytest.raises(DatasetError, match="nodes of type conference have no features; train vectors"):
+    with pytest.raises(DatasetError, match="DBLP has no features of type conference; train vectors"):
         load("dblp", Roots(REAL, cache), embedding=0)
 
 
@@ -56,7 +56,7 @@ def test_types_are_numbered_one_after_another(where: Roots) -> None:
     dataset: Any = load("synthetic:mag:0.001", where)
     graph = dataset.data.to_homogeneous(node_attrs=[], edge_attrs=[])
     assert torch.equal(dataset.edge_index, graph.edge_index)
-    assert torch.equal(_typed.edge_types(dataset.relations), graph.edge_type)
+    assert torch.equal(_kinds.edge_types(dataset.relations), graph.edge_type)
 
 
 def test_mag_is_read_by_ogbs_own_loader(where: Roots) -> None:

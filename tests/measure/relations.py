@@ -28,7 +28,7 @@ from gnnbench.backends import dgl
 from gnnbench.benchmarks.peers import taken
 from gnnbench.config import BackendConfig
 from gnnbench.datasets import LinksDataset, TypedDataset
-from gnnbench.datasets._typed import edge_types, joined
+from gnnbench.datasets._kinds import edge_types, joined
 from gnnbench.measure import clock, environment, memory
 from gnnbench.measure.rounds import Budget, interleaved, timed
 from gnnbench.results import files

@@ -15,10 +15,10 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from gnnbench.datasets import NodeDataset, Roots, _maps, mapped, synthetic
+from gnnbench.datasets import NodeDataset, Roots, mapped, synthetic
 from gnnbench.errors import DatasetError
 from gnnbench.graph import Compressed, CSRBuilder
-from gnnbench.partition import files, part
+from gnnbench.partition import part
 from tests.support.commands import run
 from tests.support.partition import cases, dataset
 
@@ -26,8 +26,8 @@ CPU = torch.device("cpu")
 CONFIG = synthetic.Config(preset="cora")
 
 
-def written(data: NodeDataset, assignment: Tensor, parts: int, folder: Path) -> files.Partition:
-    return files.write(data, data.graph(CPU), assignment, parts, folder, config=CONFIG, method="random", seed=0)
+def written(data: NodeDataset, assignment: Tensor, parts: int, folder: Path) -> part.Partition:
+    return part.write(data, data.graph(CPU), assignment, parts, folder, config=CONFIG, method="random", seed=0)
 
 
 @settings(max_examples=8, deadline=None)
@@ -37,10 +37,10 @@ def test_what_is_read_is_the_part(case: tuple[NodeDataset, Tensor, int]) -> None
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent, "parts")
         partition = written(data, assignment, parts, folder)
-        assert files.read(folder) == partition
+        assert mapped.read_record(part.Partition, folder / part.MANIFEST) == partition
         assert (partition.num_nodes, partition.num_edges) == (data.num_nodes, data.num_edges)
         for rank in range(parts):
-            expected, loaded = part.split(data, assignment, rank, parts), files.load(folder, rank, parts, CONFIG)
+            expected, loaded = part.split(data, assignment, rank, parts), part.load(folder, rank, parts, CONFIG)
             for name, value in vars(expected).items():
                 if isinstance(value, Tensor):
                     torch.testing.assert_close(getattr(loaded, name), value, rtol=0, atol=0)
@@ -56,7 +56,7 @@ def test_a_mapped_graph_is_never_in_memory_whole(
     data = dataset(300, 4000, seed=5)
     assignment = part.assign(data.graph(CPU), 3, method, 1)
     expected = written(data, assignment, 3, tmp_path / "parts")
-    _maps.write(data, tmp_path / "maps")
+    mapped.write(data, tmp_path / "maps")
     stored = mapped.load(mapped.Config(path=tmp_path / "maps"), Roots(tmp_path, tmp_path / "cache"))
     sorted_at_once: list[int] = []
     csr = CSRBuilder.csr
@@ -81,9 +81,9 @@ def altered(name: str, change: Callable[[np.ndarray], None], *, seal: bool = Fal
         change(array)
         array.flush()
         if seal:
-            manifest = json.loads((folder / files.MANIFEST).read_text())
-            manifest["parts"][1]["sha256"] = files._checksum(folder / "part-0001")
-            (folder / files.MANIFEST).write_text(json.dumps(manifest))
+            manifest = json.loads((folder / part.MANIFEST).read_text())
+            manifest["parts"][1]["sha256"] = part._checksum(folder / "part-0001")
+            (folder / part.MANIFEST).write_text(json.dumps(manifest))
 
     return alter
 
@@ -104,7 +104,7 @@ def foreign(folder: Path) -> None:
 
 def headed(**values: object) -> Callable[[Path], None]:
     def alter(folder: Path) -> None:
-        path = folder / files.MANIFEST
+        path = folder / part.MANIFEST
         path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
     return alter
@@ -112,10 +112,10 @@ def headed(**values: object) -> Callable[[Path], None]:
 
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no manifest": (
-        lambda folder: (folder / files.MANIFEST).unlink(),
+        lambda folder: (folder / part.MANIFEST).unlink(),
         "partition.json: cannot be read: No such file",
     ),
-    "no JSON": (lambda folder: (folder / files.MANIFEST).write_text("{") and None, "partition.json: invalid json"),
+    "no JSON": (lambda folder: (folder / part.MANIFEST).write_text("{") and None, "partition.json: invalid json"),
     "another version": (headed(schema_version=2), "partition.json: schema_version: input should be 1"),
     "missing": (lambda folder: shutil.rmtree(folder / "part-0001"), "rowptr.npy: cannot be mapped: No such file"),
     "truncated": (truncated, "x.npy: cannot be mapped: truncated or no array"),
@@ -141,10 +141,10 @@ def test_what_is_broken_is_one_sentence(tmp_path: Path, name: str) -> None:
     alter, words = BROKEN[name]
     folder = tmp_path / "parts"
     written(dataset(60, 400, seed=3), torch.arange(60) % 3, 3, folder)
-    files.load(folder, 1, 3)
+    part.load(folder, 1, 3)
     alter(folder)
     with pytest.raises(DatasetError) as error:
-        files.load(folder, 1, 3)
+        part.load(folder, 1, 3)
     assert words in str(error.value)
     assert str(error.value).endswith("`gnnbench partition`")
     assert "\n" not in str(error.value)
@@ -154,13 +154,13 @@ def test_each_part_is_whole_by_itself_and_belongs_to_its_configuration(tmp_path:
     folder = tmp_path / "parts"
     written(dataset(60, 400, seed=3), torch.arange(60) % 3, 3, folder)
     shutil.rmtree(folder / "part-0002")
-    assert files.load(folder, 1, 3).parts == 3
+    assert len(part.load(folder, 1, 3).offsets) == 4
     with pytest.raises(DatasetError, match=r"holds 3 parts, but there are 4 processes; start 3, or .* --parts 4"):
-        files.load(folder, 1, 4)
+        part.load(folder, 1, 4)
     with pytest.raises(
         DatasetError, match=r"written with dataset.seed=0, but the configuration has dataset.seed=1"
     ):
-        files.load(folder, 1, 3, synthetic.Config(preset="cora", seed=1))
+        part.load(folder, 1, 3, synthetic.Config(preset="cora", seed=1))
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_command(tmp_path: Path) -> None:
     for expected in ("in 3 metis parts", "halo share", "Balance: nodes and edges of the largest part are 1."):
         assert expected in words
     assert [*folder.parent.iterdir()] == [folder]
-    assert sum(files.load(folder, rank, 3).num_rows for rank in range(3)) == 135
+    assert sum(part.load(folder, rank, 3).num_rows for rank in range(3)) == 135
     facts = run("partition", spec, "--parts", "2", "--method", "random", "--out", tmp_path / "two", "--json")
     assert [part["nodes"] for part in json.loads(facts.stdout)["parts"]] == [68, 67]
     for arguments, words in {

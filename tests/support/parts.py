@@ -22,7 +22,6 @@ from gnnbench.errors import GraphError
 from gnnbench.graph import Graph
 from gnnbench.graph.part import Exchange, Part
 from gnnbench.ops.kernels import Kernels
-from gnnbench.partition import files as partition_files
 from gnnbench.partition import part
 from gnnbench.training import setup
 from gnnbench.training.batching import _shares
@@ -271,7 +270,7 @@ def trained_from_files(folder: Path) -> tuple[Any, Any]:
     whole = dataset("hub").changed(x=dataset("hub").x.float())
     if dist.get_rank() == 0:
         how: Any = {"config": wanted.dataset, "method": "contiguous", "seed": 0}
-        partition_files.write(whole, whole.graph(torch.device("cpu")), assignment("hub"), 3, folder, **how)
+        part.write(whole, whole.graph(torch.device("cpu")), assignment("hub"), 3, folder, **how)
     dist.barrier()
     batch = wanted.batch.model_copy(update={"folder": str(folder)})
     mine = setup.read(wanted.model_copy(update={"batch": batch}), Roots(folder, folder))

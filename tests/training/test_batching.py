@@ -19,7 +19,7 @@ from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Result
 from gnnbench.training import run, setup
 from gnnbench.training.batching import _batch
-from gnnbench.training.batching._ahead import ahead
+from gnnbench.training.batching._batch import ahead
 from tests.support.batches import graphs_dataset
 
 BACKENDS = ["pyg:loader=pyg", "reference", "isplib", "patched", "pyg-sparse"]

@@ -18,12 +18,11 @@ from gnnbench import backends, config, datasets
 from gnnbench.backends import isplib
 from gnnbench.comparison.parity import BackendParity, judge, steps
 from gnnbench.comparison.record import OWN_DRAWS, Comparison
-from gnnbench.datasets import _maps
+from gnnbench.datasets import mapped as maps
 from gnnbench.errors import ConfigError
 from gnnbench.results.schema import Result
-from gnnbench.sample import as_output
 from gnnbench.training import run, setup
-from gnnbench.training.batching import _neighbors
+from gnnbench.training.batching import neighbors
 from gnnbench.training.batching.full import Full
 
 pytestmark = pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built")
@@ -129,7 +128,7 @@ def test_a_mapped_graph_trains_to_the_same_losses(tmp_path: Path, monkeypatch: p
     """To the last bit, on neighbourhoods as in evaluation; its edges are never put into memory for our kernels."""
     data = datasets.load(asked().dataset, datasets.roots())
     assert isinstance(data, datasets.NodeDataset)
-    _maps.write(data, tmp_path / "maps")
+    maps.write(data, tmp_path / "maps")
     section = {"source": "mapped", "path": str(tmp_path / "maps")}
 
     def mapped(backend: str, **batch: Any) -> Result:
@@ -147,8 +146,8 @@ def test_a_mapped_graph_trains_to_the_same_losses(tmp_path: Path, monkeypatch: p
     estimated = mapped("isplib", evaluation="sampled", fanouts=[-1, -1])
     exact = mapped("isplib", fanouts=[-1, -1])
     assert estimated.metrics == exact.metrics  # where samples leave nothing out
-    assert _neighbors.ESTIMATED in estimated.warnings
-    assert _neighbors.ESTIMATED not in exact.warnings
+    assert neighbors.ESTIMATED in estimated.warnings
+    assert neighbors.ESTIMATED not in exact.warnings
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="maps are described by Linux")
@@ -168,7 +167,7 @@ def test_training_reads_the_features_that_it_samples_and_no_others(tmp_path: Pat
         none,
         3,
     )
-    _maps.write(ring, tmp_path / "maps")
+    maps.write(ring, tmp_path / "maps")
     wanted = asked(batch={"size": 2})
     section = {"source": "mapped", "path": str(tmp_path / "maps")}
     wanted = config.validate({**wanted.model_dump(serialize_as_any=True), "dataset": section}, "test")
@@ -193,8 +192,8 @@ def test_evaluation_beyond_the_limit_is_a_layer_at_a_time(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Full, "outputs", exhausted)
     result = trained(asked())
-    assert _neighbors.LAYERWISE in result.warnings
-    assert _neighbors.LAYERWISE not in asked_for["isplib"].warnings
+    assert neighbors.LAYERWISE in result.warnings
+    assert neighbors.LAYERWISE not in asked_for["isplib"].warnings
     for each in (result, *asked_for.values()):
         assert each.metrics == expected, each.reason
     result = trained(asked("pyg", model={"name": "gcn"}))
@@ -245,7 +244,8 @@ def test_pygs_own_loader_trains_on_draws_of_its_own(monkeypatch: pytest.MonkeyPa
     def sampled(self: NeighborSampler, seeds: torch.Tensor, *_: Any, **__: Any) -> SamplerOutput:
         key = int(torch.randint(2**62, ()))
         rows = isplib.Neighbors(self.colptr, self.row)
-        return as_output(rows.sample(seeds, self.num_neighbors.get_mapped_values(), key))
+        drawn = rows.sample(seeds, self.num_neighbors.get_mapped_values(), key)
+        return SamplerOutput(*drawn[:4], num_sampled_nodes=drawn.num_nodes, num_sampled_edges=drawn.num_edges)
 
     monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", True)
     monkeypatch.setattr(NeighborSampler, "_sample", sampled)

@@ -12,9 +12,8 @@ neighbors    a step is a sampled neighbourhood of some training nodes
 links        a step is some links and as many negatives, on an encoding of the whole graph
 link_neighbors   the same on a sampled neighbourhood of all their ends
 parts        one step of several processes: a part of the graph for each
-_batch       Batch and Batching, what every kind yields, and what outputs are held against
-_ahead       batches that a thread makes while others are trained on, drawn at random or not
-_neighbors   what `neighbors` and `link_neighbors` check, draw and evaluate by
+_batch       Batch and Batching, what every kind yields, and what outputs are held against; batches that a thread
+             makes while others are trained on, drawn at random or not
 _pyg_loader _dgl_loader   batches by PyG's own loaders, and by DGL's own sampler
 _shares      the share of a process in each step, and batch norm over all processes
 """

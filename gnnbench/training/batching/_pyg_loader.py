@@ -17,27 +17,15 @@ from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Sample
 from gnnbench.datasets import GraphsDataset, NodeDataset
 from gnnbench.errors import BackendUnavailable
-from gnnbench.training.batching._neighbors import sampled_adjacency
-
-
-class Turns:
-    """Let a loader go through `next`, so that it and its processes last from epoch to epoch."""
-
-    def __init__(self) -> None:
-        self.next: Sequence[Any] = ()
-
-    def __len__(self) -> int:
-        return len(self.next)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.next)
+from gnnbench.training.batching.neighbors import sampled_adjacency
 
 
 class Collate:
     """Graphs of every batch, the order given, collated by `torch_geometric.loader.DataLoader`."""
 
     def __init__(self, dataset: GraphsDataset, edge_attr: Tensor | None, backend: Backend) -> None:
-        self.device, self.per_node, self._turns = backend.device, dataset.per_node, Turns()
+        self.device, self.per_node = backend.device, dataset.per_node
+        self._turns: list[list[int]] = []  # the next epoch, so that the loader and its processes last
         nodes, edges = dataset.graph_ptr.diff().tolist(), dataset.edge_ptr.diff().tolist()
         columns = {
             "x": dataset.x.split(nodes),
@@ -58,7 +46,7 @@ class Collate:
         )
 
     def __call__(self, batches: Sequence[list[int]]) -> Iterator[tuple[Any, ...]]:
-        self._turns.next = batches
+        self._turns[:] = batches
         for data in self._loader:
             data = data.to(self.device)
             segments = None if self.per_node else (data.batch, data.num_graphs)
@@ -83,8 +71,8 @@ class Neighbors:
                 "backend.loader=pyg is PyG's own sampler, and gnnbench.patch_pyg() has put ours in its place; "
                 "call gnnbench.unpatch_pyg() first"
             )
-        self.backend, self.trims, self._turns = backend, trims, Turns()
-        self._layout = backend.layout()
+        self.backend, self.trims, self._layout = backend, trims, backend.layout()
+        self._turns: list[int] = []  # the next epoch, as above
         data = Data(x=dataset.x, y=dataset.y, edge_index=dataset.edge_index)
         workers = backend.config.loader_workers
         self._loader = NeighborLoader(
@@ -100,7 +88,7 @@ class Neighbors:
         weakref.finalize(self, setattr, self._loader, "_iterator", None)
 
     def __call__(self, order: Tensor, seed: int) -> Iterator[tuple[Any, Any, Tensor, int]]:
-        self._turns.next = order.tolist()
+        self._turns[:] = order.tolist()
         state = torch.Generator().manual_seed(seed % 2**63).get_state()
         batches = None
         while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +15,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import BatchNorm1d, Module
 
 from gnnbench.graph.part import Sums
-from gnnbench.training.batching._batch import Batch
+
+if TYPE_CHECKING:
+    from gnnbench.training.batching._batch import Batch
 
 
 class Shares(Sums):

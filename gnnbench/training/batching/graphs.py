@@ -17,8 +17,7 @@ from gnnbench.config import BatchConfig, Count, Positive, Run
 from gnnbench.datasets import GraphsDataset
 from gnnbench.errors import ConfigError
 from gnnbench.graph.union import Union
-from gnnbench.training.batching._ahead import SAMPLES, Loader
-from gnnbench.training.batching._batch import Batch, Setup, count_targets, loss_function, scored
+from gnnbench.training.batching._batch import SAMPLES, Batch, Loader, Setup, count_targets, loss_function, scored
 from gnnbench.training.batching._shares import Shares
 
 # The graphs of every batch -> its features, edges and targets, then what a readout and convs take of them.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,13 +11,12 @@ from torch import Tensor
 from torch.nn import Module
 
 from gnnbench import models
-from gnnbench.backends import isplib
 from gnnbench.backends.base import Backend
 from gnnbench.backends.isplib.sample import Sample
 from gnnbench.config import Count, Positive, Run
 from gnnbench.datasets import LinksDataset
 from gnnbench.training import layerwise
-from gnnbench.training.batching import _neighbors
+from gnnbench.training.batching import neighbors
 from gnnbench.training.batching._batch import Setup
 from gnnbench.training.batching.links import DrawnPairs, Links, LinksConfig
 
@@ -30,38 +28,33 @@ class Config(LinksConfig):
 
     kind: str = "link_neighbors"
     size: Positive = Field(1024, description="training links in a batch; the last one of an epoch may have fewer")
-    fanouts: _neighbors.Fanouts = Field(
+    fanouts: neighbors.Fanouts = Field(
         (10, 10), description="in-edges drawn of each node, for each layer from the last; -1: all"
     )
     replace: bool = Field(False, description="whether an edge may be drawn more than once")
-    evaluation: Literal["full", "layerwise", "sampled"] = Field("full", description=_neighbors.EVALUATION)
+    evaluation: Literal["full", "layerwise", "sampled"] = Field("full", description=neighbors.EVALUATION)
     prefetch: Count = Field(1, description="batches that a thread makes ahead; 0: none, and no thread")
 
 
 class LinkNeighborhoods(Links):
-    """Batches of training links, whose ends and those of their negatives are the seeds of a sample.
-
-    Args:
-        trims: whether each layer computes only the nodes that later ones gather from.
-    """
+    """Batches of training links, whose ends and those of their negatives are the seeds of a sample."""
 
     def __init__(self, config: Config, dataset: LinksDataset, backend: Backend, trims: bool) -> None:
         super().__init__(config, dataset, backend, backend.adjacency(dataset, backend.layout()))
-        self.trims, self.layerwise = trims, config.evaluation == "layerwise"
-        self.neighbors = isplib.Neighbors(self.graph.rowptr, self.graph.col)
+        self.layerwise = config.evaluation == "layerwise"
+        self.sampler = neighbors.Sampler(config, dataset, backend, self.graph, trims)
 
     def outputs(self, model: Module) -> Tensor:
         """The vectors of all nodes, exact or each of a sampled neighbourhood, which is always the same."""
         if self.config.evaluation != "sampled":
-            whole, layers = partial(super().outputs, model), partial(self._layers, model)
-            return _neighbors.exact(self, model, whole, layers)
+            return neighbors.exact(self, model, super().outputs)
         of_seeds = []
         for key, seeds in enumerate(torch.arange(self.dataset.num_nodes).split(self.config.size)):
-            sample = _neighbors.sampled(self.neighbors, seeds, self.config, key, None, self.trims)
-            of_seeds.append(model(*self._of_nodes(sample))[: len(seeds)])
+            inputs = self.sampler.inputs(self.sampler.draw(seeds, key))
+            of_seeds.append(model(*inputs)[: len(seeds)])
         return torch.cat(of_seeds)
 
-    def _layers(self, model: Module) -> Tensor:
+    def by_layers(self, model: Module) -> Tensor:
         return layerwise.Layerwise(model, self.dataset, self.backend, self.adj)()
 
     def _drawn(self, chosen: Tensor, key: int, places: Tensor | None = None) -> DrawnPairs:
@@ -72,18 +65,15 @@ class LinkNeighborhoods(Links):
             pairs = self._own(pairs, places)
             part, ends = pairs.nodes.unique(return_inverse=True)
             pairs = pairs._replace(nodes=ends)
-        sample = _neighbors.sampled(self.neighbors, seeds, self.config, key, part, self.trims)
+        sample = self.sampler.draw(seeds, key, part)
         if self.config.drop_target_links:
             sample = self._without(sample, self.links[:, chosen])
         return DrawnPairs(pairs, sample)
 
     def _inputs(self, drawn: DrawnPairs, chosen: Tensor) -> tuple[Any, Any, int]:
         assert drawn.sample is not None
-        return *self._of_nodes(drawn.sample), drawn.sample.row.numel()
-
-    def _of_nodes(self, sample: Sample) -> tuple[Tensor, Any]:
-        x = isplib.rows(self.dataset.x, sample.node).to(self.backend.device)
-        return x, _neighbors.sampled_adjacency(self.backend, self.layout, sample, self.trims)
+        x, adj = self.sampler.inputs(drawn.sample)
+        return x, adj, drawn.sample.row.numel()
 
     def _without(self, sample: Sample, links: Tensor) -> Sample:
         """Return the sample without edges that are links [2, P], in either direction."""
@@ -95,7 +85,7 @@ class LinkNeighborhoods(Links):
 
 
 def prepare(config: Run, model: Module, backend: Backend, dataset: LinksDataset, cache: Path | None) -> Setup:
-    """Raises as `_neighbors.prepared`."""
-    trims = models.is_bipartite(config.model)
-    make = partial(LinkNeighborhoods, config.batch, dataset, backend, trims)
-    return _neighbors.prepared(config, model, backend, make)
+    """Raises as `neighbors.bound`."""
+    bindings, warnings = neighbors.bound(config, model, backend)
+    batching = LinkNeighborhoods(config.batch, dataset, backend, models.is_bipartite(config.model))
+    return Setup(batching, bindings, warnings=warnings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,8 +26,7 @@ from gnnbench.measure import clock
 from gnnbench.models import Pairs
 from gnnbench.ops import negatives
 from gnnbench.training.batching import full
-from gnnbench.training.batching._ahead import DrawnBatches
-from gnnbench.training.batching._batch import Batch, Setup, scored
+from gnnbench.training.batching._batch import Batch, DrawnBatches, Setup, scored
 
 CPU = torch.device("cpu")
 SCORED = 1 << 18  # pairs at once in evaluation
@@ -60,22 +60,6 @@ class Config(LinksConfig):
         return not self.drop_target_links
 
 
-class Targets:
-    """Finds the edges of messages that are links of a batch, in either direction."""
-
-    def __init__(self, dataset: LinksDataset) -> None:
-        self.dataset = dataset
-        self.keys, self.place = dataset.keys(dataset.edge_index).unique(return_inverse=True)
-
-    def others(self, links: Tensor) -> Tensor:
-        """[E] bool: the edges that are none of `links` [2, P]."""
-        asked = self.dataset.keys(torch.cat([links, links.flip(0)], 1))
-        place = torch.searchsorted(self.keys, asked).clamp_(max=len(self.keys) - 1)
-        kept = torch.ones(len(self.keys), dtype=torch.bool)
-        kept[place[self.keys[place] == asked]] = False
-        return kept[self.place]
-
-
 class DrawnPairs(NamedTuple):
     """Links and, after them, their negatives; their ends as places in a sample, where there is one."""
 
@@ -106,7 +90,6 @@ class Links(DrawnBatches):
         self.phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
         sorted_already = isinstance(adj, Graph) and adj.rowptr.is_cpu
         self.graph: Graph = adj if sorted_already else dataset.graph(CPU, isplib.cpu_layout())
-        self.targets = Targets(dataset) if config.drop_target_links and not config.draws_neighbors else None
         self.layout = backend.layout()
 
     def watch(self, phase: Callable[[str], AbstractContextManager[None]]) -> None:
@@ -155,12 +138,24 @@ class Links(DrawnBatches):
         return self.shares.weighted(batch, links, len(chosen), len(chosen))
 
     def _inputs(self, drawn: DrawnPairs, chosen: Tensor) -> tuple[Any, Any, int]:
-        """Return features, adjacency and number of edges of the graph that a batch is scored on."""
-        if self.targets is None:
+        """Return features, adjacency and number of edges of the graph that a batch is scored on.
+
+        Where it is to be without the links of the batch, edges in their other direction are left out too.
+        """
+        if not self.config.drop_target_links:
             return self.x, self.adj, self.dataset.edge_index.size(1)
-        others = self.targets.others(self.links[:, chosen])
-        edges = replace(self.dataset, edge_index=self.dataset.edge_index[:, others])
+        links, (keys, own) = self.links[:, chosen], self._keys
+        asked = self.dataset.keys(torch.cat([links, links.flip(0)], 1))
+        place = torch.searchsorted(keys, asked).clamp_(max=len(keys) - 1)
+        kept = torch.ones(len(keys), dtype=torch.bool)
+        kept[place[keys[place] == asked]] = False
+        edges = replace(self.dataset, edge_index=self.dataset.edge_index[:, kept[own]])
         return self.x, self.backend.adjacency(edges, self.layout), edges.edge_index.size(1)
+
+    @cached_property
+    def _keys(self) -> tuple[Tensor, Tensor]:
+        """The keys of edges, ascending, and for each edge where its own is."""
+        return self.dataset.keys(self.dataset.edge_index).unique(return_inverse=True)
 
     def _pairs(self, chosen: Tensor, key: int) -> Pairs:
         """Links and, after them, their negatives, with the types of the links."""

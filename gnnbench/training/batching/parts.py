@@ -21,7 +21,7 @@ from gnnbench.datasets import NodeDataset
 from gnnbench.errors import ConfigError
 from gnnbench.graph import CSRBuilder
 from gnnbench.graph.part import Exchange, Part, communicating
-from gnnbench.partition import files, part
+from gnnbench.partition import part
 from gnnbench.partition.part import PartData
 from gnnbench.training.batching._batch import Batch, Setup, scored
 from gnnbench.training.batching._shares import add_gradients, bind_norms
@@ -73,12 +73,8 @@ class Parts(Full):
     @property
     def part(self) -> dict[str, int]:
         traffic = {"sent_bytes": self.sent_bytes, "received_bytes": self.received_bytes}
-        sizes = {
-            "nodes": self.graph.num_rows,
-            "halo_nodes": self.graph.exchange.halo,
-            "edges": self.graph.num_edges,
-        }
-        return sizes | traffic
+        graph = self.graph
+        return {"nodes": graph.num_rows, "halo_nodes": graph.exchange.halo, "edges": graph.num_edges, **traffic}
 
     def epoch(self, seed: int, number: int) -> Iterator[Batch]:
         exchange = self.graph.exchange
@@ -137,7 +133,7 @@ def read(config: Run) -> NodeDataset | None:
         return None
     if config.dataset.reorder != "none":
         raise ConfigError("nodes have the order of the parts in batch.folder; leave dataset.reorder out")
-    return files.load(Path(config.batch.folder), dist.get_rank(), dist.get_world_size(), config.dataset)
+    return part.load(Path(config.batch.folder), dist.get_rank(), dist.get_world_size(), config.dataset)
 
 
 def prepare(config: Run, model: Module, backend: Backend, dataset: NodeDataset, cache: Path | None) -> Setup:
