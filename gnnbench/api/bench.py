@@ -89,8 +89,13 @@ def bench(
     if op not in (*OPS, *OTHERS):
         raise ConfigError(f"unknown op {op!r}{did_you_mean(op, [*OPS, *OTHERS])}")
     if op in OTHERS:
-        others = {"collate": collate.bench, "conv": layers.bench, "sample": draws.sample, "negatives": draws.pairs}
-        measure: Callable[..., Any] = others[op]
+        others: dict[str, Callable[..., Any]] = {
+            "collate": collate.bench,
+            "conv": layers.bench,
+            "sample": draws.sample,
+            "negatives": draws.pairs,
+        }
+        measure = others[op]
         has = {"graph", *inspect.signature(measure).parameters}
     else:
         on = {"shapes"} if OPS[op].sizes else {"graph", "widths", "heads", "weighted"}

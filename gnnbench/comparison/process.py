@@ -174,7 +174,6 @@ def _inspect(
 ) -> None:
     """Check a trained model against the reference, and write the verdict."""
     from gnnbench.comparison.parity import judge, steps
-    from gnnbench.training import team
 
     assert job.reference
     path, name = job.reference

@@ -21,8 +21,8 @@ from gnnbench.convs import _overrides
 from gnnbench.convs._bound import Accelerated, BoundForward
 from gnnbench.convs._overrides import is_from, pygs_own
 from gnnbench.graph import Graph
-from gnnbench.ops.kernels import EXTREMA, Kernels
 from gnnbench.ops.dense import linear
+from gnnbench.ops.kernels import EXTREMA, Kernels
 from gnnbench.ops.spmm import spmm
 
 REDUCTIONS = {SumAggregation: "sum", MeanAggregation: "mean", MaxAggregation: "max", MinAggregation: "min"}

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import gnnbench
-from gnnbench import kinds
 from gnnbench.api import _options as configs
 from gnnbench.errors import BackendUnavailable, ConfigError, GnnbenchError
 from gnnbench.report import live, tables
