@@ -208,7 +208,7 @@ def without_processes(monkeypatch: pytest.MonkeyPatch, brief: None) -> None:
     for name, value in (("WIDTHS", [16]), ("PADDED", [4]), ("QUICK_EPOCHS", 6)):
         monkeypatch.setattr(isplib, name, value)
     monkeypatch.setitem(io_aware.GRAPHS, "demo", [SMALL])
-    monkeypatch.setitem(io_aware.ORDERS, "demo", ["none"])
+    monkeypatch.setattr(io_aware, "DEMO", (["none"], *io_aware.DEMO[1:]))
     monkeypatch.setattr(cuda.Backend, "kernels", Kernels)
 
 

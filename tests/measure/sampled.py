@@ -31,16 +31,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3, help="the first of which is warm-up")
     options = parser.parse_args()
+    features = [] if options.dataset else ["dataset.random_features=128"]
     run = config.load(
         CONFIG,
-        [*SETTINGS] if options.dataset else [*SETTINGS, "dataset.random_features=128"],
+        [*SETTINGS, *features, f"train.epochs={options.epochs}"],
         dataset=datasets.parse(options.dataset) if options.dataset else None,
     )
     raw = options.out.with_suffix("")
     record = comparison.compare(
         comparison.resolve(run, BACKENDS),
         rounds=options.rounds,
-        epochs=options.epochs,
         out=raw,
         roots=datasets.roots(),
         on_event=lambda event: print(event.stage, event.backend, file=sys.stderr),
