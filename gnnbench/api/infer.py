@@ -59,7 +59,7 @@ def infer(
     of_run = config is None and stored is not None
     loaded = options.load(stored if of_run else config, set, dataset, None, memory_limit)
     given = Path(out) if out else None
-    predictions = given.absolute() if given and given.suffix == ".npz" else None
+    predictions = given if given and given.suffix == ".npz" else None
     if predictions:
         if predictions.exists() and not force:
             raise ConfigError(f"{predictions} is there; choose another --out, or replace it with --force")
@@ -82,8 +82,9 @@ def infer(
     name = weights.absolute().parent.name if weights and of_run else options.stem(config)
     folder = given if given and not predictions else files.new_folder(f"{name}-infer")
     with options.with_dgl(dgl_python), Inference.watched(quiet) as hear:
+        file = predictions.absolute() if predictions else None
         record = inference.infer(
-            asked, rounds=rounds, out=folder, roots=roots, force=force, predictions=predictions, on_event=hear
+            asked, rounds=rounds, out=folder, roots=roots, force=force, predictions=file, on_event=hear
         )
     return options.ended(Inference.of(record, folder / files.INFERENCE), check)
 

@@ -99,7 +99,8 @@ def structure(case: str) -> None:
     x = dataset(case).x
     begin, end = piece.begin, piece.begin + piece.num_rows
     fetched, column, three = mine.sources(piece.x, piece.x[:, 0], piece.x.view(-1, 3, 4))
-    node = torch.cat([piece.halo[: piece.first], torch.arange(begin, end), piece.halo[piece.first :]])
+    lower = mine.exchange.lower
+    node = torch.cat([piece.halo[:lower], torch.arange(begin, end), piece.halo[lower:]])
     assert torch.equal(fetched, x[node])
     assert torch.equal(column, x[node, 0])
     assert torch.equal(three, x[node].view(-1, 3, 4))

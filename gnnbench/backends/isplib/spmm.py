@@ -88,9 +88,6 @@ class SpmmKernels(choices.ChoosingKernels):
     ) -> Tensor:
         if self.gather != "float32":
             return super().spmm_scaled(graph, x, of_source, scale, bias)
-        by_row = self._way("spmm", graph, x).choice["algorithm"] == "row"
-        if by_row and graph.whole.num_edges > x.numel():  # where a pass over x takes less than one over the edges
-            return self._sum(graph, "sum", (x * of_source, None, None, scale, bias))
         return self._sum(graph, "sum", (x, None, of_source, scale, bias))
 
     def spmm_again(self, graph: Graph, reduce: str, inputs: Summed) -> Tensor | None:
