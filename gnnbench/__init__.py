@@ -14,7 +14,7 @@ trackers     epochs told to TensorBoard, MLflow and others
 profiling    where the time of an epoch goes
 comparison  inference    backends side by side: training, trained weights
 benchmarks  tuning  papers  sweeps   many runs: ops, choices, papers, grids; cells: kept
-report       tables, pictures and pages; stored: results read back; history: over time
+kinds  report  results of every kind read back and shown: tables, pictures and pages; history: over time
 doctor  errors  registry  stats  units
 """
 

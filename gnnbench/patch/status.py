@@ -15,19 +15,29 @@ SHOWN = 10  # names of layers
 class Status:
     """Counts of what `patch_pyg`, `patched`, `accelerated` and `accelerate` have done in this process so far.
 
-    Calls ran by "kernels" of their own, as "spmm", "fused" or "streamed", or "kept" from a call before.
+    Attributes:
+        patched: names of what is replaced at this moment.
+        accelerated: how many calls of each ran on our kernels.
+        ways: how each ran: "kernels" of its own, "spmm", "fused" or "streamed", or "kept" from a call before; the
+            last of several.
+        declined: how many calls of each PyG ran itself, by reason.
+        missing: why no kernels run what is patched, by type of device, where this machine has one.
+        graphs: Graphs kept for calls to come.
+        graph_bytes: their memory, with everything derived from them, and with norms.
+        graph_limit_bytes: what the Graphs of each device may hold together; the oldest go first.
+        graphs_found, graphs_built: how often the Graph of a call was there, and how often not.
     """
 
-    patched: tuple[str, ...]  # names of what is replaced at this moment
-    accelerated: dict[str, int]  # how many calls of each ran on our kernels
-    ways: dict[str, str]  # how each ran; the last of several
-    declined: dict[tuple[str, str], int]  # how many calls of each PyG ran itself, by reason
-    missing: dict[str, str]  # why no kernels run what is patched, by type of device, where this machine has one
-    graphs: int  # kept for calls to come
-    graph_bytes: int  # their memory, with everything derived from them, and with norms
-    graph_limit_bytes: int  # what the Graphs of each device may hold together; the oldest go first
-    graphs_found: int  # how often the Graph of a call was there
-    graphs_built: int  # and how often not
+    patched: tuple[str, ...]
+    accelerated: dict[str, int]
+    ways: dict[str, str]
+    declined: dict[tuple[str, str], int]
+    missing: dict[str, str]
+    graphs: int
+    graph_bytes: int
+    graph_limit_bytes: int
+    graphs_found: int
+    graphs_built: int
 
     def __str__(self) -> str:
         named = [name for name in self.patched if not name[0].isupper()]
