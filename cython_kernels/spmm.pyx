@@ -69,7 +69,7 @@ def sum(way, int isa, **fields):
 
 
 def again(list known, dict tuned, int isa, int threads, bint mean, tuple inputs):
-    """Sum (x, value, of_source, scale, bias) as that one of `known` did whose tensors were like these; None if there is none.
+    """Sum (x, value, of_source, scale, bias) as that of `known` did whose tensors were like these; None without one.
 
     All of `known` are over one graph, which is there and unchanged.
 

@@ -88,6 +88,13 @@ class ModelConfig(Section):
     out_channels: Count = Field(0, description="width of a node before the decoder; 0: hidden")
 
 
+def heads_divide(config: Any) -> Any:
+    """Raise ValueError unless heads share `hidden` evenly."""
+    if config.hidden % config.heads:
+        raise ValueError(f"hidden {config.hidden} is not divisible by heads {config.heads}")
+    return config
+
+
 class AttentionConfig(ModelConfig):
     """Models whose layers have heads; `hidden` is the width of all heads together."""
 
@@ -96,11 +103,7 @@ class AttentionConfig(ModelConfig):
     attention_dropout: Fraction = 0.0
     edge_features: bool = Field(False, description="attend to the features of edges too, embedded in `hidden`")
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> AttentionConfig:
-        if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not divisible by heads {self.heads}")
-        return self
+    _heads_divide = model_validator(mode="after")(heads_divide)
 
 
 class TrainConfig(Section):

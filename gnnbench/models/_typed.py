@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Dropout, Embedding, Linear, Module, ModuleList
 from torch_geometric.nn.module_dict import ModuleDict
 
-from gnnbench.config import ModelConfig, Positive
+from gnnbench.config import ModelConfig, Positive, heads_divide
 
 
 class TypedConfig(ModelConfig):
@@ -29,11 +29,7 @@ class HeadsConfig(TypedConfig):
 
     heads: Positive = 8
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> HeadsConfig:
-        if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not divisible by heads {self.heads}")
-        return self
+    _heads_divide = model_validator(mode="after")(heads_divide)
 
 
 class Types(NamedTuple):

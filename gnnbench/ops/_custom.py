@@ -220,6 +220,11 @@ def gradient(fake: Callable[..., Any], schema: str = "") -> Callable[[Callable[.
     return register
 
 
+def followed(kernels: Kernels) -> Kernels:
+    """Return those that compute a backward: plain ones where autograd follows it to second derivatives."""
+    return _PLAIN if torch.is_grad_enabled() else kernels
+
+
 def differentiates(op: Op) -> Callable[[F], F]:
     """Make an autograd Function the gradient of `op`.
 

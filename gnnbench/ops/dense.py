@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gnnbench.errors import UnsupportedOp
 from gnnbench.ops import _custom
-from gnnbench.ops._custom import is_learned, is_transformed, like
+from gnnbench.ops._custom import followed, is_learned, is_transformed, like
 from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import Kernels
 
@@ -150,11 +150,6 @@ def embedding_sum(kernels: Kernels, tables: Sequence[Tensor], categories: Tensor
     return _embedding_sum(torch.cat([*tables]), categories, starts, kernels)
 
 
-def _followed(kernels: Kernels) -> Kernels:
-    """Those that compute a backward: plain ones where autograd follows it to second derivatives."""
-    return Kernels() if torch.is_grad_enabled() else kernels
-
-
 class _Pair(torch.autograd.Function):
     """Calls a method of Kernels on two tensors, and in backward the one that gives the gradients of both."""
 
@@ -168,7 +163,7 @@ class _Pair(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         name, kernels = ctx.how
         given = (each.contiguous() for each in (grad_out, *ctx.saved_tensors))
-        return None, None, *getattr(_followed(kernels), f"{name}_backward")(*given)
+        return None, None, *getattr(followed(kernels), f"{name}_backward")(*given)
 
 
 class _Linear(torch.autograd.Function):
@@ -182,7 +177,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         given = grad_out.contiguous(), x.contiguous(), weight.contiguous()
-        grad_x, grad_weight, grad_bias = _followed(ctx.kernels).linear_backward(*given, ctx.needs_input_grad[0])
+        grad_x, grad_weight, grad_bias = followed(ctx.kernels).linear_backward(*given, ctx.needs_input_grad[0])
         return grad_x, grad_weight, grad_bias if ctx.has_bias else None, None
 
 
@@ -202,7 +197,7 @@ class _BatchNorm(torch.autograd.Function):
         x, weight, bias, *moments = ctx.saved_tensors
         eps, relu, kernels = ctx.how
         given = x.contiguous(), grad_out.contiguous(), weight, bias
-        return *_followed(kernels).batch_norm_backward(*given, moments, eps, relu), None, None, None
+        return *followed(kernels).batch_norm_backward(*given, moments, eps, relu), None, None, None
 
 
 class _Gru(torch.autograd.Function):
@@ -217,7 +212,7 @@ class _Gru(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        kernels, (kept, x, state, *rest) = _followed(ctx.kernels), ctx.saved_tensors
+        kernels, (kept, x, state, *rest) = followed(ctx.kernels), ctx.saved_tensors
         if torch.is_grad_enabled():  # second derivatives follow how all of it was computed
             _, kept = kernels.gru(x, state, rest[:2], rest[2:], keep=True)
         of_rows, of_weights, of_biases = kernels.gru_backward(grad_out.contiguous(), kept, x, state, rest[:2])

@@ -10,7 +10,7 @@ from torch import Tensor
 from gnnbench.errors import UnsupportedOp
 from gnnbench.graph import Graph
 from gnnbench.ops import _custom
-from gnnbench.ops._custom import like
+from gnnbench.ops._custom import followed, like
 from gnnbench.ops._workload import Workload
 from gnnbench.ops.kernels import EDGE_FNS, EXTREMA, Kernels
 from gnnbench.ops.spmm import spmm_grad_x, spmm_linear
@@ -187,8 +187,7 @@ class _Segment(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         rowptr, kernels, reduce = ctx.how
-        kernels = Kernels() if torch.is_grad_enabled() else kernels  # which autograd follows
-        grad_x = kernels.segment_backward(rowptr, grad_out.contiguous(), reduce, *ctx.saved_tensors)
+        grad_x = followed(kernels).segment_backward(rowptr, grad_out.contiguous(), reduce, *ctx.saved_tensors)
         return grad_x, None, None, None
 
 

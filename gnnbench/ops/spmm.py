@@ -61,10 +61,9 @@ def spmm_scaled(
         return known
     fit = of_source.dtype == scale.dtype == x.dtype and not (of_source.requires_grad or scale.requires_grad)
     if not fit or not (bias is None or (bias.dtype == x.dtype and bias.shape == x.shape[1:])):
-        out: Tensor = spmm_linear(x * of_source, None, graph, kernels, "sum")
+        out = spmm_linear(x * of_source, None, graph, kernels, "sum")
         return out * scale if bias is None else torch.addcmul(bias, out, scale)
-    out = _spmm_scaled(x, of_source, scale, bias, graph, kernels)
-    return out
+    return _spmm_scaled(x, of_source, scale, bias, graph, kernels)
 
 
 def check(kernels: Kernels, graph: Graph, x: Tensor, value: Tensor | None, reduce: str) -> None:
