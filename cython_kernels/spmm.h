@@ -32,6 +32,7 @@ struct scattered {
 struct blocked {
     int64_t rows, cols, width, blocks, shift, groups, group, mean, min, bf16;
     int64_t finite_value;  /* whether no weight is NaN or infinite, extrema only */
+    int64_t ahead;         /* edges between a prefetch and its use, 0 for none */
     const int64_t *rowptr; /* [rows + 1], of the graph itself */
     const int32_t *col;    /* [rowptr[rows]], likewise */
     int32_t *start;        /* [blocks, rows + 1], the first of each row's groups to a block */

@@ -37,10 +37,12 @@ SHIFT = min(MOST_SHIFT, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose
 PREFETCH_DISTANCES = (0, 8, 16, 32)  # edges between a prefetch and its use
 CACHED = 2  # second-level caches of features at most, which need no prefetch
 PREFETCH_DISTANCE = 8
+AHEAD = 32  # edges between a prefetch and its use, in blocks whose tile takes half of the cache or more
 # Blocks pay where many edges share a source that is far away, or a row so many that they are added by fours.
 CROWDED, LARGE = 48, 11 << 19  # edges of a row, for features of so many bytes, whatever the second-level cache
 FULL = 128  # edges of a row, whatever the features
-SHARED, LEAST = 16, 5  # edges that a row has in a block that is as narrow as it can be; in the widest one
+# Edges that a row has in a block: the narrowest whose tile fits, the narrowest that does not, the widest.
+SHARED, SPILLED, LEAST = 16, 32, 5
 BF16_TILE = 32  # features in a line
 EDGES_PER_SOURCE = 16  # below which converting features to bf16 costs more than gathering them saves
 PLAN = 1.0  # of the graph, how large the plan for blocks may be
@@ -128,7 +130,7 @@ def block(graph: Graph, features: int) -> int | None:
     if not shifts or not (crowded or edges >= FULL * rows):
         return None
     for shift in shifts:
-        if edges >= SHARED * rows * blocks(graph, shift):
+        if edges >= (SHARED if shift <= SHIFT else SPILLED) * rows * blocks(graph, shift):
             return shift
     return shifts[-1] if edges >= LEAST * rows * blocks(graph, shifts[-1]) else None
 

@@ -200,7 +200,8 @@ def _plan(graph: Graph, blocks: Blocks) -> dict[str, Any]:
     """The fields by which kernels take a graph in blocks."""
     groups, group = blocks.local.shape
     sizes = {"blocks": len(blocks.start), "shift": blocks.shift, "groups": groups, "group": group}
-    return {**csr(graph), **sizes, "start": blocks.start, "local": blocks.local}
+    ahead = choices.AHEAD if blocks.shift >= choices.SHIFT else 0
+    return {**csr(graph), **sizes, "ahead": ahead, "start": blocks.start, "local": blocks.local}
 
 
 def _packed(graph: Graph, blocks: Blocks) -> int:
