@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any
 
+import torch
+import torch_geometric
 from torch import Tensor
 from torch.nn import BatchNorm1d, Embedding, GRUCell, Linear, Module, Parameter, ReLU, Sequential, Sigmoid
 from torch.nn.modules import module as torch_module
@@ -27,7 +29,8 @@ from gnnbench.ops.spmm import spmm
 
 REDUCTIONS = {SumAggregation: "sum", MeanAggregation: "mean", MaxAggregation: "max", MinAggregation: "min"}
 
-_aggregate = attrgetter("forward", "reduce", "__call__")
+AGGREGATES = "forward", "reduce", "__call__"
+_aggregate = attrgetter(*AGGREGATES)
 _AGGREGATE = {kind: tuple(map(pygs_own, _aggregate(kind))) for kind in REDUCTIONS}
 _FORWARD: dict[type, Any] = {
     kind: kind.forward if is_from(kind.forward, "torch") else None
@@ -107,6 +110,15 @@ def reduce_of(conv: MessagePassing) -> str:
     return REDUCTIONS[type(conv.aggr_module)]
 
 
+def around(conv: Any) -> list[tuple[Any, tuple[str, ...]]]:
+    """Return where, outside a conv, its checks look up names: classes or dictionaries, and the names."""
+    return [
+        (type(conv.aggr_module), AGGREGATES),
+        (vars(torch_geometric.typing), ("WITH_SEGMM",)),
+        *_overrides.lookups(type(conv)),
+    ]
+
+
 def uses(*names: str) -> Callable[[MessagePassing], list[str]]:
     """Name the ops of a class whose convs all use these."""
     return lambda _: [*names]
@@ -141,6 +153,13 @@ def narrows(layer: Any) -> bool:
 def narrows_first(conv: MessagePassing, layer: Any) -> bool:
     """Return whether `layer` commutes with how `conv` reduces, as with sums and means, and narrows."""
     return reduction(conv) not in EXTREMA and narrows(layer)
+
+
+def multiplied(layer: Any, kernels: Kernels, x: Tensor) -> Tensor:
+    """Return `layer(x)`; a plain linear one does not go through torch's call of a module."""
+    if torch.compiler.is_compiling() or not is_plain_linear(layer):
+        return layer(x)
+    return linear(kernels, x, layer.weight, layer.bias)
 
 
 def transformed(

@@ -41,6 +41,11 @@ def overridden(conv: MessagePassing) -> list[str]:
     return names
 
 
+def lookups(kind: Any) -> list[tuple[Any, tuple[str, ...]]]:
+    """Return where `overridden` looks up names for a class: it, and globals of modules, each with the names."""
+    return [(kind, METHODS + COMPILED), *((each.namespace, (*each.names,)) for each in _lookups(_pyg_class(kind)))]
+
+
 def remember(pyg: type) -> None:
     """Look at a class of PyG before programs had much time to replace anything."""
     _ = _pygs_methods(pyg), _lookups(pyg)

@@ -98,7 +98,7 @@ def forward(
     elif "aggregate_first" in rewrites:
         return combine(conv, kernels, x, aggregate(conv, kernels, rewrites, x, graph))
     else:
-        return aggregate(conv, kernels, rewrites, conv.lin(x), graph, conv.bias)
+        return aggregate(conv, kernels, rewrites, _checks.multiplied(conv.lin, kernels, x), graph, conv.bias)
     return out if conv.bias is None else out + conv.bias
 
 

@@ -55,11 +55,10 @@ def stamp(tensor: Tensor) -> Stamp | None:
 
 def sample(tensor: Tensor) -> bytes:
     """Bytes of all numbers of a tensor in main memory, of about 64 in each dimension where there are many."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    numbers = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    if tensor.dtype is not torch.int64:
+        tensor = tensor.detach().resolve_neg()
+        tensor = tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor
+    numbers = tensor.numpy()
     return numbers[_sampled(numbers.shape)].tobytes() if numbers.size > MIN_SAMPLED else numbers.tobytes()
 
 

@@ -6,6 +6,7 @@ stand_in     ours or, where that is not exact, PyG's own
 call         what a program asks of a conv; calls that run once more in the backward, as checkpointing does
 engine       kernels, the Graphs that they have met, and features that come again, without their zeros
 policy       whether a call gains
+looks        convs that need no second look, as nothing in or around them changed
 status       what ran where, and why
 """
 

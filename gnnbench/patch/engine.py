@@ -17,6 +17,7 @@ from gnnbench.messages.norms import KnownNorms
 from gnnbench.ops.features import Features, dropout, mostly_zero
 from gnnbench.ops.kernels import Kernels
 from gnnbench.patch.call import Declined
+from gnnbench.patch.looks import Looks
 from gnnbench.patch.policy import Policy
 
 CAPTURED = "a CUDA graph is being captured, with an adjacency that has no Graph yet or has to be looked at"
@@ -124,6 +125,7 @@ class Engine:
         self.by_device = {kernel.device_type: (kernel, GraphCache(kernel, MAX_GRAPH_BYTES)) for kernel in kernels}
         self.features = KnownFeatures()
         self.norms = KnownNorms()
+        self.looks = Looks()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Engine, self._made_of
@@ -132,8 +134,9 @@ class Engine:
         return self
 
     def clear(self) -> None:
-        """Forget every Graph, what calls without one would have saved, and all features and norms."""
+        """Forget every Graph, what calls without one would have saved, and all features, norms and convs."""
         self.policy.clear()
+        self.looks.clear()
         self.features.clear()
         self.norms.clear()
         for _, graphs in self.by_device.values():

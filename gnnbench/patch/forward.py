@@ -75,7 +75,7 @@ class Forward(StandIn):
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:
         conv, *rest = args
-        plain, graph = call.are_plain(*rest), None
+        plain, graph, rewrites = call.are_plain(*rest), None, None
         if plain:
             x, edge_index = rest[:2]
             nodes, edges = x.size(0), edge_index.numel() // 2
@@ -83,13 +83,22 @@ class Forward(StandIn):
         call.check_unwatched()
         reverse = conv.flow != "source_to_target"
         if plain:
-            graph = engine.on(x)[1].find(edge_index, nodes, nodes, reverse=reverse)
-            engine.policy.weigh(edge_index, self.price(conv, x, edges), conv, known=graph is not None)
-        if (kind := _overrides.pyg_class(conv)) is not self.kind:
-            raise Declined(f"there is no accelerated {kind.__name__}")
-        if reasons := self.module.unsupported(conv):
-            raise UnsupportedOp(self.name, reasons)
-        asked = call.read(conv, self.names, rest, kwargs, plain=plain)
+            kernels, graphs = engine.on(x)
+            graph = graphs.find(edge_index, nodes, nodes, reverse=reverse)
+            how = x.shape, x.dtype, x.layout, edges, torch.is_grad_enabled()
+            rewrites = None if graph is None else engine.looks.find(conv, how)
+            if rewrites is None:
+                price = self.price(conv, x, edges)
+                gains = engine.policy.weigh(edge_index, price, conv, known=graph is not None)
+        if rewrites is None:
+            if (kind := _overrides.pyg_class(conv)) is not self.kind:
+                raise Declined(f"there is no accelerated {kind.__name__}")
+            if reasons := self.module.unsupported(conv):
+                raise UnsupportedOp(self.name, reasons)
+        if rewrites is None or kwargs or len(rest) > 2:
+            asked = call.read(conv, self.names, rest, kwargs, plain=plain)
+        else:
+            asked = Call(x, edge_index, nodes, nodes, {})
         if asked.options and (unknown := asked.options.keys() - self.takes):
             raise Declined(f"its argument {min(unknown)} is not covered")
         if sparse := not plain and cache.is_sparse(asked.adjacency):
@@ -101,14 +110,18 @@ class Forward(StandIn):
             engine.policy.weigh(asked.adjacency, price, conv)
         if self.recall is not None and (kept := self.recall(conv, asked.x, asked.adjacency, **asked.options)):
             asked, graph = asked._replace(adjacency=kept[0], options=kept[1]), None
-        kernels, graph = engine.graph(asked.sources, *asked[1:4], reverse=reverse, known=graph)
+        if graph is None:
+            kernels, graph = engine.graph(asked.sources, *asked[1:4], reverse=reverse)
         options = asked.options
         if sparse and getattr(conv, "add_self_loops", False) and not is_simple(graph):
             raise Declined("a sparse adjacency with loops or repeated edges, which PyG merges with those it adds")
         if sparse and "edge_weight" in self.takes:
             dropped = self.drops_values and isinstance(asked.adjacency, SparseTensor)
             options = {"edge_weight": None if dropped else call.sparse_weight(conv, asked.adjacency)}
-        rewrites = frozenset(convs.rewrites(conv, self.module, transform_first=True, fold_norm=True))
+        if rewrites is None:
+            rewrites = frozenset(convs.rewrites(conv, self.module, transform_first=True, fold_norm=True))
+            if plain and gains:
+                engine.looks.keep(conv, how, rewrites)
         features: Any = asked.x
         if self.multiplies_first and engine.policy.many(features) and self.multiplies_first(conv, rewrites):
             features = engine.features.without_zeros(kernels, features)

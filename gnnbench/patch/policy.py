@@ -47,24 +47,27 @@ class Policy:
         if numbers < self.min_gathered and numbers < most:
             raise Declined(AS_FAST)
 
-    def weigh(self, adjacency: Adjacency, price: Price, conv: Any = None, *, known: bool = False) -> None:
+    def weigh(self, adjacency: Adjacency, price: Price, conv: Any = None, *, known: bool = False) -> bool:
         """Raise Declined where a call on `adjacency` never gains, or not enough to build its Graph.
+
+        Return whether the same holds of every equal call on a Graph that is known.
 
         Neither calls that came before nor a Graph that is `known` count where the call may be repeated, for they
         need not come before that too.
         """
         if not self.min_gathered:
-            return
+            return known
         if price.saved <= 0:
             raise Declined(AS_FAST)
         enough = RUNS * price.saved >= price.build
         if known and enough:
-            return
+            return True
         if repeated(conv):
             if not enough:
                 raise Declined(NEW)
         elif not known and not self._repaid(contents(adjacency), price):
             raise Declined(NEW)
+        return False
 
     def _repaid(self, edges: Any, price: Price) -> bool:
         """Return whether a call on such edges is to have its Graph, as all calls after it then are."""
