@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Collection
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdRef
@@ -35,13 +36,13 @@ class Stamp(NamedTuple):
     address: int
     sample: bytes
 
-    def holds(self, tensor: Tensor) -> bool:
-        """Return whether the tensor that this stamp is of was left as it was then."""
+    def holds(self, tensor: Tensor, numbers: np.ndarray | None = None) -> bool:
+        """Return whether the tensor that this stamp is of was left as it was; `numbers` are those sampled."""
         return (
             tensor._version == self.version
             and tensor.data_ptr() == self.address
             and tensor.untyped_storage() is self.memory()
-            and (not self.sample or sample(tensor) == self.sample)
+            and (not self.sample or (sample(tensor) if numbers is None else numbers.tobytes()) == self.sample)
         )
 
 
@@ -55,15 +56,20 @@ def stamp(tensor: Tensor) -> Stamp | None:
 
 def sample(tensor: Tensor) -> bytes:
     """Bytes of all numbers of a tensor in main memory, of about 64 in each dimension where there are many."""
+    return sampled(tensor).tobytes()
+
+
+def sampled(tensor: Tensor) -> np.ndarray:
+    """The numbers that `sample` compares; in the memory of the tensor, but where that holds their negatives."""
     if tensor.dtype is not torch.int64:
         tensor = tensor.detach().resolve_neg()
         tensor = tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor
     numbers = tensor.numpy()
-    return numbers[_sampled(numbers.shape)].tobytes() if numbers.size > MIN_SAMPLED else numbers.tobytes()
+    return numbers[_steps(numbers.shape)] if numbers.size > MIN_SAMPLED else numbers
 
 
 @functools.lru_cache
-def _sampled(shape: tuple[int, ...]) -> tuple[slice, ...]:
+def _steps(shape: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(None, None, length // SAMPLES + 1) for length in shape)
 
 
@@ -115,12 +121,13 @@ class _Entry(NamedTuple):
     owner: weakref.ref[Tensor]  # which drops the entry when the tensor is freed
     version: int
     stamps: list[Stamp]  # of the tensors that hold the edges
+    samples: list[np.ndarray | None]  # in the memory of these tensors, where it is main memory
 
     def holds(self, whole: Tensor, adjacency: Adjacency) -> bool:
         """Return whether the edges of an adjacency, `whole` or a part of it, are still those of the Graph."""
         if self.owner() is not whole or self.version != whole._version:
             return False
-        return all(map(Stamp.holds, self.stamps, _indices(adjacency)))
+        return all(map(Stamp.holds, self.stamps, _indices(adjacency), self.samples))
 
 
 class _Made(NamedTuple):
@@ -188,7 +195,10 @@ class GraphCache:
             if len(self._made) > MADE:
                 del self._made[next(iter(self._made))]
             if not whole.is_inference() and None not in stamps:  # whose edits would go unnoticed
-                self._keep(_Key(id(whole), num_rows, num_cols, reverse, view_key(adjacency)), graph, whole, stamps)
+                key = _Key(id(whole), num_rows, num_cols, reverse, view_key(adjacency))
+                # Of detached tensors: an array keeps alive what it is of, and `whole` has to be seen to be freed.
+                samples = [sampled(edges.detach()) if edges.is_cpu else None for edges in _indices(adjacency)]
+                self._keep(key, graph, whole, stamps, samples)
             if is_new:
                 self._forget_oldest()
         return graph
@@ -206,7 +216,7 @@ class GraphCache:
                 self._entries[key] = entry
         return entry.graph
 
-    def _keep(self, key: _Key, graph: Graph, whole: Tensor, stamps: list[Any]) -> None:
+    def _keep(self, key: _Key, graph: Graph, whole: Tensor, stamps: list[Any], samples: list[Any]) -> None:
         this = weakref.ref(self)
 
         def forget(dead: weakref.ref[Tensor]) -> None:
@@ -215,7 +225,7 @@ class GraphCache:
                 cache._entries.pop(key, None)
 
         self._entries.pop(key, None)
-        self._entries[key] = _Entry(graph, weakref.ref(whole, forget), whole._version, stamps)
+        self._entries[key] = _Entry(graph, weakref.ref(whole, forget), whole._version, stamps, samples)
         parts = [each for each in list(self._entries) if each.owner == key.owner]
         for each in parts[:-MAX_PARTS]:
             self._entries.pop(each, None)
