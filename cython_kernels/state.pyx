@@ -5,12 +5,15 @@ from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
 from libc.stdlib cimport free, realloc
 
+cdef extern from "Python.h":
+    int PyObject_GC_IsTracked(object value)
+
 
 cdef class State:
-    """A module's state at one moment.
+    """A module's state at one moment, and what is found at `places` outside: classes or dictionaries, and names in them.
 
-    That is, of it and of all modules below: class and its forward, names, plain values, shapes and types of tensors,
-    and which other objects there are. These are not kept alive, so that a model can be freed.
+    The state is that of all modules below, too: their classes, names, plain values, shapes and types of tensors, and
+    which other objects there are. These are not kept alive, so that a model can be freed.
     """
 
     cdef void **seen
@@ -101,10 +104,9 @@ cdef class State:
         return True
 
     cdef bint meet_value(self, value, Py_ssize_t *at) except -1:
-        kind = type(value)
-        if value is None or kind is bool or kind is str or kind is int or kind is float:
+        if not PyObject_GC_IsTracked(value):  # such as numbers, which refer to nothing
             return self.meet_lasting(value, at)
-        return self.meet_lasting(kind, at) and self.meet(<void *>value, at)
+        return self.meet_lasting(type(value), at) and self.meet(<void *>value, at)
 
     cdef bint meet_tensor(self, tensor, Py_ssize_t *at) except -1:
         cdef Py_ssize_t size

@@ -50,7 +50,7 @@ class Policy:
     def weigh(self, adjacency: Adjacency, price: Price, conv: Any = None, *, known: bool = False) -> bool:
         """Raise Declined where a call on `adjacency` never gains, or not enough to build its Graph.
 
-        Return whether the same holds of every equal call on a Graph that is known.
+        Return whether equal calls on a Graph that is known need not be weighed.
 
         Neither calls that came before nor a Graph that is `known` count where the call may be repeated, for they
         need not come before that too.
