@@ -99,7 +99,7 @@ class Field(NamedTuple):
 
     @property
     def lengths(self) -> list[str]:
-        """What C computes them from, in the order of dimensions; none for what is no tensor."""
+        """Expressions of C, in the order of dimensions; none for what is no tensor."""
         found = LENGTHS.match(self.comment) if self.name.startswith("*") else None
         return re.split(r",\s*", found[1]) if found else []
 

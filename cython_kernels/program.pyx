@@ -46,7 +46,7 @@ def run(int isa, int threads, list leaves, list sinks, **fields):
 
 cdef bint same(int k, bint before, bint now) except? -1:
     if k and before != now:
-        raise ValueError("program: its tensors have different types")
+        raise ValueError("program: x of its leaves and out of its sinks are of different types")
     return now
 
 

@@ -99,18 +99,21 @@ cdef void *tensor(str task, str name, dict fields, Filling *f, int type, bint op
         or v.count * (1 if type else v.bytes) != count
         or (ndim > 1 and type and (v.ndim == 0 or v.first != first))
     ):
-        refuse(task, name, value, f.real if type == REAL else type, first if ndim > 1 else -1, count)
+        refuse(task, name, fields, f.real if type == REAL else type, first if ndim > 1 else -1, count, type == REAL)
     return v.data
 
 
-cdef refuse(str task, str name, value, int type, int64_t first, int64_t count):
+cdef refuse(str task, str name, dict fields, int type, int64_t first, int64_t count, bint is_real):
+    value = fields[name]
     names = {number: str(each) for each, number in _TYPES.items()}
     unit = names.get(type, "bytes of any type" if type == ANY else "floating point")
     rows = "" if first < 0 else f" in {first} rows"
+    others = [other for other, each in fields.items() if is_real and str(getattr(each, "dtype", "")) == unit]
+    alike = f", as {', '.join(others)}" if others and str(value.dtype) != unit else ""
     raise ValueError(
         f"{task}: {name} is {value.dtype} of shape {list(value.shape)} and strides {list(value.stride())} on "
         f"{value.device}{', to be negated' if value.is_neg() else ''}, but must be contiguous in main memory, "
-        f"{count} {unit}{rows}"
+        f"{count} {unit}{rows}{alike}"
     )
 
 

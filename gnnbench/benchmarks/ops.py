@@ -272,9 +272,9 @@ def _layers(run: config.Run, op: str) -> Iterator[tuple[int, tuple[int, ...]]]:
     for path, layer in model.named_modules():
         if sizes := LAYERS[op](layer):
             rows = nodes * getattr(dataset, "scale", 1.0)
-            if batch.kind == "graphs":
+            if batch.graphs:
                 rows = batch.size * (1 if path.startswith("head") else nodes)
-            elif batch.kind == "neighbors":
+            elif batch.draws_neighbors and not batch.links:
                 hops = len(batch.fanouts) - int(path.split(".")[1])
                 rows = min(nodes, batch.size * prod(1 + fanout for fanout in batch.fanouts[:hops]))
             elif path.startswith("decoder"):

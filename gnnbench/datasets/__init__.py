@@ -103,7 +103,7 @@ def parse(spec: str) -> dict[str, Any]:
         given = vars(module).get("parse") or partial(_known, module.KNOWN)
         if (section := given(spec)) is not None:
             return {"source": source, **section}
-        known += vars(module).get("KNOWN") or vars(module).get("SPECS", [])
+        known += [name for table in ("KNOWN", "SPECS") for name in vars(module).get(table, ())]
     raise ConfigError(f"unknown dataset {spec!r}{did_you_mean(spec, known)}")
 
 

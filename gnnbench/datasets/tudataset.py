@@ -19,16 +19,25 @@ COUNTS = {  # nodes, edges, graphs
     "REDDIT-BINARY": (859_254, 1_991_016, 2_000),
 }
 KNOWN = {name.lower(): pyg.Known("TUDataset", {"name": name}, *counts) for name, counts in COUNTS.items()}
-PREFIX = "TUDataset:"
+PREFIX = "tudataset:"
+# With hydrogen, too.
+SCREENED = "MCF-7", "MOLT-4", "NCI-H23", "OVCAR-8", "P388", "PC-3", "SF-295", "SN12C", "SW-620", "UACC257", "Yeast"
+ASSAYS = "AhR", "AR", "AR-LBD", "ARE", "aromatase", "ATAD5", "ER", "ER-LBD", "HSE", "MMP", "p53", "PPAR-gamma"
+PLACES = "dblp", "facebook", "highschool", "infectious", "mit", "tumblr"
 OTHERS = (  # as the collection spells them, which keeps no list that could be asked
     *("AIDS", "BZR", "BZR_MD", "COX2", "COX2_MD", "DHFR", "DHFR_MD", "ER_MD", "FRANKENSTEIN", "Mutagenicity"),
     *("NCI1", "NCI109", "PTC_FM", "PTC_FR", "PTC_MM", "PTC_MR", "KKI", "OHSU", "Peking_1", "PROTEINS_full"),
+    *(screened + more for screened in SCREENED for more in ("", "H")),
+    *(f"Tox21_{assay}_{use}" for assay in ASSAYS for use in ("training", "testing", "evaluation")),
+    *(f"{place}_ct{task}" for place in PLACES for task in (1, 2)),
     *("COIL-DEL", "COIL-RAG", "Cuneiform", "Fingerprint", "FIRSTMM_DB", "Letter-high", "Letter-low", "Letter-med"),
     *("MSRC_9", "MSRC_21", "MSRC_21C", "COLLAB", "IMDB-MULTI", "REDDIT-MULTI-5K", "REDDIT-MULTI-12K", "DBLP_v1"),
     *("deezer_ego_nets", "github_stargazers", "reddit_threads", "twitch_egos", "TWITTER-Real-Graph-Partial"),
-    *("COLORS-3", "SYNTHETICnew", "Synthie", "TRIANGLES", "ZINC_full", "alchemy_full"),
+    *("COLORS-3", "SYNTHETICnew", "Synthie", "TRIANGLES", "alchemy_full"),
+    *("ZINC_full", "ZINC_train", "ZINC_val", "ZINC_test", "aspirin", "benzene", "ethanol", "malonaldehyde"),
+    *("naphthalene", "salicylic_acid", "toluene", "uracil"),
 )
-NAMES = {name.lower(): name for name in (*COUNTS, *OTHERS)}
+SPECS = NAMES = {name.lower(): name for name in (*COUNTS, *OTHERS)}
 
 
 class Config(GraphsConfig):
@@ -44,7 +53,7 @@ class Config(GraphsConfig):
 
 def parse(spec: str) -> dict[str, Any] | None:
     """`mutag`, `nci1` and the like in any case, or `TUDataset:NAME` for any other."""
-    given = spec.removeprefix(PREFIX)
+    given = spec[len(PREFIX) :] if spec.lower().startswith(PREFIX) else spec
     name = NAMES.get(given.lower())
     return {"name": name or given} if name or given != spec else None
 

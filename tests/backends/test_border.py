@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,22 @@ from torch import Tensor
 
 from gnnbench import registry
 from gnnbench.backends import isplib
+from gnnbench.backends.isplib import ceiling
+from gnnbench.backends.isplib.batch import Positions
+from gnnbench.backends.isplib.sample import EDGE, NODE, Neighbors
 from gnnbench.graph import Graph
+from gnnbench.graph.layout import Members, Picked
+from gnnbench.ops.attention import attention
 from gnnbench.ops.dropout import Dropout
+from gnnbench.ops.kernels import choice_key
 from gnnbench.ops.program import Leaf, Program, Sink, Step
 from tests.convs.test_linears import lower_limits
 
-MODULES = [registry.find("backends.isplib", name) for name in ("attention", "edge", "layers", "layout", "spmm")]
+MODULES = [
+    registry.find("backends.isplib", name)
+    for name in ("attention", "batch", "ceiling", "edge", "layers", "layout", "sample", "spmm")
+]
+BORDERS = [*(Path(__file__).parents[2] / "cython_kernels").glob("*_fields.pxi")]  # which setup.py writes
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
@@ -29,7 +41,7 @@ class Recorder:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self.native, name)
-        if not callable(function) or name == "panel":
+        if not callable(function) or name in ("panel", "again"):
             return function
 
         def run(*args: Any, **fields: Any) -> Any:
@@ -82,6 +94,28 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     kernels.is_of(graph.rowptr, graph.col, graph.edge_id, *edge_index)
     kernels.segment_backward(graph.rowptr, kernels.segment(graph.rowptr, x[graph.row], "sum"), "sum")
     kernels.add_rows(kernels.gather_rows(graph.rowptr, graph.col, x, x + 1), graph.col % 2, x[graph.row])
+    blocked: dict[str, int | str] = {"algorithm": "blocked", "shift": 4}
+    graph.cache |= {choice_key(op, 6, torch.float32): blocked for op in ("spmm", "spmm_max")}
+    kernels.spmm(graph, x, value, "sum")
+    kernels.spmm_max(graph, x, value, "max")
+    for family, inputs in {"gat": (torch.randn(40, 3), torch.randn(40, 3)), "dot": (x_heads, x_heads + 1)}.items():
+        given = [tensor.clone().requires_grad_() for tensor in (*inputs, x_heads)]
+        attention(kernels, graph, family, given).sum().backward()
+    kernels.is_symmetric(graph.rowptr, graph.col)
+    kernels.draw_pairs(graph.rowptr, graph.col, 40, torch.arange(9), 9, 3)
+    ids, edge_ptr = torch.tensor([2, 0]), graph.rowptr[[0, 10, 25, 40]]
+    ptr = torch.tensor([0, 10, 25, 40])
+    starts, edge_starts = kernels.starts(ptr, ids), kernels.starts(edge_ptr, ids)
+    kernels.take(ptr, ids, starts, int(starts[-1]), x)
+    picked = Picked(ids, starts, edge_starts, int(starts[-1]), int(edge_starts[-1]))
+    kernels.edge_index(edge_ptr, picked, edge_index.int() % 10)
+    members = Members(ptr, edge_ptr, graph.rowptr, graph.col % 10, graph.edge_id, graph.rowptr, graph.col % 10)
+    kernels.rows(members, picked, True)
+    ceiling.gather(torch.randn(8, 16), torch.arange(6, dtype=torch.int32).view(1, 6))
+    neighbors = Neighbors(graph.rowptr, graph.col, graph.edge_id)
+    neighbors.sample(torch.arange(4), [3, 2], 7).edges.graph()
+    neighbors.typed.sample({NODE: torch.arange(4)}, {EDGE: [3, 2]}, 7, induced=True)
+    Positions(40).of(torch.arange(8, dtype=torch.int32))
     return noted
 
 
@@ -104,22 +138,40 @@ WRONG: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+def structs(args: tuple[Any, ...], fields: dict[str, Any]) -> list[dict[str, Any]]:
+    """The fields of every struct that a call fills."""
+    listed = [each for arg in args for each in (arg if isinstance(arg, list) else [arg])]
+    return [fields, *(each for each in listed if isinstance(each, dict))]
+
+
+def run(call: Call, of: dict[str, Any], **changed: Any) -> None:
+    """Run a call with other fields in one of its structs."""
+    function, args, fields = call
+    other = {**of, **changed}
+    given = [
+        [other if each is of else each for each in arg] if isinstance(arg, list) else other if arg is of else arg
+        for arg in args
+    ]
+    function(*given, **(other if of is fields else fields))
+
+
 def test_a_field_that_does_not_fit_is_named_and_reaches_no_kernel(calls: list[Call]) -> None:
-    assert len({function for function, _, _ in calls}) >= 16
-    for function, args, fields in calls:
-        tensors = {
-            name: value for name, value in fields.items() if isinstance(value, Tensor) and value.numel() > 1
-        }
-        for name, tensor in tensors.items():
-            for wrong in WRONG.values():
-                if tensor.dtype == torch.uint16 and wrong is not strided:
-                    continue
-                with pytest.raises((TypeError, ValueError), match=rf"{name} is|torch.float64|not hold"):
-                    function(*args, **{**fields, name: wrong(tensor)})
-        for one, other in combinations(tensors, 2):
-            a, b = tensors[one], tensors[other]
-            if a.shape != b.shape or a.dtype != b.dtype:
-                with pytest.raises(ValueError, match=f"{one} is|{other} is"):
-                    function(*args, **{**fields, one: b, other: a})
-        with pytest.raises(TypeError, match="has no field colour"):
-            function(*args, **fields, colour=1)
+    filled = set()
+    for call in calls:
+        for of in structs(*call[1:]):
+            tensors = {name: each for name, each in of.items() if isinstance(each, Tensor) and each.numel() > 1}
+            for name, tensor in tensors.items():
+                for wrong in WRONG.values():
+                    if tensor.dtype == torch.uint16 and wrong is not strided:
+                        continue
+                    with pytest.raises((TypeError, ValueError), match=rf"\b{name}\b"):
+                        run(call, of, **{name: wrong(tensor)})
+            for one, other in combinations(tensors, 2):
+                a, b = tensors[one], tensors[other]
+                if a.squeeze().shape != b.squeeze().shape or a.dtype != b.dtype:
+                    with pytest.raises(ValueError, match=rf"\b({one}|{other})\b"):
+                        run(call, of, **{one: b, other: a})
+            with pytest.raises(TypeError, match="has no field colour") as caught:
+                run(call, of, colour=1)
+            filled.add(str(caught.value).split()[0])
+    assert filled == {name for path in BORDERS for name in re.findall(r"int fill_(\w+)", path.read_text())}

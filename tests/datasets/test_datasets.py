@@ -121,7 +121,8 @@ def test_pyg_classes_that_do_not_fit_are_refused(where: Roots, keys: dict, messa
         ("Flickr", "pyg", {"dataset_class": "Flickr", "args": {}}),
         ("KarateClub", "pyg", {"dataset_class": "KarateClub", "args": {}}),
         ("nci1", "tudataset", {"name": "NCI1"}),
-        ("TUDataset:ptc_mr", "tudataset", {"name": "PTC_MR"}),
+        ("yeast", "tudataset", {"name": "Yeast"}),
+        ("tudataset:ptc_mr", "tudataset", {"name": "PTC_MR"}),
         ("TUDataset:New-1", "tudataset", {"name": "New-1"}),
         ("QM9", "pyg", {"dataset_class": "QM9", "args": {}}),
         ("synthetic:reddit:0.05", "synthetic", {"preset": "reddit", "scale": "0.05"}),
@@ -134,7 +135,12 @@ def test_short_names(spec: str, source: str, keys: dict) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "hint"),
-    [("corra", "'cora'"), ("ogbn-arxive", "'ogbn-arxiv'"), ("synthetic:redit:0.1", "'synthetic:reddit'")],
+    [
+        ("corra", "'cora'"),
+        ("nci11", "'nci1'"),
+        ("ogbn-arxive", "'ogbn-arxiv'"),
+        ("synthetic:redit:0.1", "'synthetic:reddit'"),
+    ],
 )
 def test_unknown_names_are_answered_with_a_near_one(spec: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown dataset '{spec}'; did you mean {hint}?"):
