@@ -85,7 +85,7 @@ class Forward(StandIn):
         if plain:
             kernels, graphs = engine.on(x)
             graph = graphs.find(edge_index, nodes, nodes, reverse=reverse)
-            how = x.shape, x.dtype, x.layout, edges, torch.is_grad_enabled()
+            how = self.kind, x.shape, x.dtype, x.layout, edges, torch.is_grad_enabled()
             rewrites = None if graph is None else engine.looks.find(conv, how)
             if rewrites is None:
                 price = self.price(conv, x, edges)
