@@ -30,6 +30,7 @@ MODULES = [
     for name in ("attention", "batch", "ceiling", "edge", "layers", "layout", "sample", "spmm")
 ]
 BORDERS = [*(Path(__file__).parents[2] / "cython_kernels").glob("*_fields.pxi")]  # which setup.py writes
+SAME_SIZE = {"value", "ordered"}  # of a plan of maxima, as vector and column, so that nothing tells them apart
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
@@ -168,7 +169,7 @@ def test_a_field_that_does_not_fit_is_named_and_reaches_no_kernel(calls: list[Ca
                         run(call, of, **{name: wrong(tensor)})
             for one, other in combinations(tensors, 2):
                 a, b = tensors[one], tensors[other]
-                if a.squeeze().shape != b.squeeze().shape or a.dtype != b.dtype:
+                if {one, other} != SAME_SIZE and (a.shape != b.shape or a.dtype != b.dtype):
                     with pytest.raises(ValueError, match=rf"\b({one}|{other})\b"):
                         run(call, of, **{one: b, other: a})
             with pytest.raises(TypeError, match="has no field colour") as caught:

@@ -232,7 +232,6 @@ def test_functions_replaced_in_classes_and_modules(
             with gnnbench.patched(BACKEND):
                 if inside:
                     known(case, twins[1])
-                if inside:
                     program.setattr(owner, name, other(getattr(owner, name)))
                 same(outcome(twins[1], arguments), expected)
                 program.undo()
