@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -84,7 +83,6 @@ def bench(
     from gnnbench.benchmarks.ops import OPS
     from gnnbench.kinds import bench as kinds
     from gnnbench.measure import environment
-    from gnnbench.results import files
 
     if op not in (*OPS, *OTHERS):
         raise ConfigError(f"unknown op {op!r}{did_you_mean(op, [*OPS, *OTHERS])}")
@@ -104,7 +102,8 @@ def bench(
         raise ConfigError(f"bench {op} has no --{', --'.join(wrong)}")
     spec = given.pop("graph", "synthetic:reddit:0.01")
     chosen = {NAMES.get(name, name): READ[name](value) for name, value in given.items()}
-    roots, folder = datasets.roots(data_root), Path(out) if out else files.new_folder(f"{op}-bench")
+    kind: Any = kinds.OTHERS.get(op, kinds.Bench)
+    roots, folder = datasets.roots(data_root), kind.folder(out, f"{op}-bench")
     with options.threads_kept():
         environment.use_threads(threads)
         grid = None if op in OTHERS else benchmarks.Grid(op, **chosen)
@@ -114,7 +113,6 @@ def bench(
             dataset = datasets.load(config, roots)
             whole = op == "collate" or (op == "sample" and isinstance(dataset, datasets.TypedDataset))
             dataset = dataset if whole else datasets.single(dataset)
-        kind: Any = kinds.OTHERS.get(op, kinds.Bench)
         if grid:
             measure = partial(measure, grid, cache=roots.cache, dgl_python=dgl_python)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,7 +70,7 @@ def compare(
     if baseline:
         kept = baselines.load(roots.cache, baseline)
         baselines.check(kept, baseline, run, rounds)
-    folder = Path(out) if out else files.new_folder(f"{options.stem(config)}-compare")
+    folder = Comparison.folder(out, f"{options.stem(config)}-compare")
     with options.with_dgl(dgl_python), Comparison.watched(quiet) as hear:
         record = comparison.compare(run, rounds=rounds, out=folder, roots=roots, force=force, on_event=hear)
     if record.status == "ok" and (kept or save_baseline):

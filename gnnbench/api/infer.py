@@ -80,7 +80,7 @@ def infer(
     asked = inference.asked(loaded, mode, options.names(backends), weights)
     roots = datasets.roots(data_root)
     name = weights.absolute().parent.name if weights and of_run else options.stem(config)
-    folder = given if given and not predictions else files.new_folder(f"{name}-infer")
+    folder = Inference.folder(None if predictions else given, f"{name}-infer")
     with options.with_dgl(dgl_python), Inference.watched(quiet) as hear:
         file = predictions.absolute() if predictions else None
         record = inference.infer(

@@ -43,12 +43,11 @@ def profile(
     """
     from gnnbench import datasets, profiling
     from gnnbench.kinds.profile import Profile
-    from gnnbench.results import files
 
     loaded = options.load(config, set, dataset, None, memory_limit, backend)
     trace = Path(trace) if trace else None
     profiling.check(loaded, epochs, trace)
-    folder = Path(out) if out else files.new_folder(f"{options.stem(config)}-{loaded.backend.name}-profile")
+    folder = Profile.folder(out, f"{options.stem(config)}-{loaded.backend.name}-profile")
     with options.threads_kept(), Profile.watched(quiet) as hear:
         record = profiling.profile(
             loaded, epochs=epochs, roots=datasets.roots(data_root), out=folder, trace=trace, on_event=hear

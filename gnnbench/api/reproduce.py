@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -57,7 +56,7 @@ def reproduce(
     from gnnbench.kinds.reproduction import Reproduction
     from gnnbench.results import files
 
-    folder = Path(out) if out else files.new_folder("-".join(filter(None, (paper, scale, backend))))
+    folder = Reproduction.folder(out, "-".join(filter(None, (paper, scale, backend))))
     with Reproduction.watched(quiet) as hear:
         record = known.reproduce(
             paper,

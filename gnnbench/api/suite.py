@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -59,11 +58,10 @@ def suite(
     from gnnbench.backends.cuda import CudaKernels
     from gnnbench.benchmarks import suites
     from gnnbench.kinds.suite import Suite
-    from gnnbench.results import files
 
     device = torch.device(CudaKernels.device_type)
     size: Literal["full", "tiny"] = "tiny" if (scale or device.type) in ("tiny", "cpu") else "full"
-    folder = Path(out) if out else files.new_folder(f"{name}-suite")
+    folder = Suite.folder(out, f"{name}-suite")
     with Suite.watched(quiet) as hear:
         record = suites.run(
             suites.cells(names(graphs), names(ops), size),

@@ -65,7 +65,7 @@ def sweep(
     elif partition or gpus or exclusive:
         raise ConfigError("--partition, --gpus and --exclusive are of a cluster; add --jobs slurm")
     plan = sweeps.load(Path(grid), set or (), timed=timing)
-    folder = Path(out or Path("runs", f"{plan.name}-sweep"))
+    folder = Sweep.folder(out or Path("runs", f"{plan.name}-sweep"))
     with Sweep.watched(quiet) as hear:
         record = sweeps.sweep(
             plan,

@@ -59,7 +59,7 @@ def train(
         GnnbenchError: the run failed, as by running out of memory; or `out` cannot be written.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the epoch at hand; what was measured is kept.
     """
-    from gnnbench import datasets, launch, trackers
+    from gnnbench import datasets, kinds, launch, trackers
     from gnnbench.config import validate
     from gnnbench.kinds.run import Run
     from gnnbench.results import files, schema
@@ -72,7 +72,7 @@ def train(
             raise ConfigError("--resume takes the run's own configuration; leave out other options")
         folder = Path(resume)
         if not (folder / files.RUN).exists():
-            what = next((f"a {kind}" for name, kind in files.KINDS.items() if (folder / name).exists()), "no run")
+            what = next((f"a {kind.noun}" for kind in kinds.held(folder)), "no run")
             raise ConfigError(
                 f"{folder} holds {what}; give the folder of a run to resume, such as runs/demo-isplib-1"
             )
@@ -80,11 +80,9 @@ def train(
         loaded = validate(kept.config, str(folder / files.RUN))
     else:
         loaded = options.load(config, set, dataset, epochs, memory_limit, backend, workers)
-        folder = Path(out or "")  # of the first process that torchrun started, which alone writes
-        if out and first:
-            files.check_out(folder, files.RUN if force else "")
-        elif first:
-            folder = files.new_folder(f"{options.stem(config)}-{loaded.backend.name}")
+        folder = Path(out or "")
+        if first:  # of the processes that torchrun started, which alone writes
+            folder = Run.folder(out, f"{options.stem(config)}-{loaded.backend.name}", again=force)
     loaded = run.by_torchrun(loaded)
     with (
         options.threads_kept(),

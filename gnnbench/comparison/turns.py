@@ -150,9 +150,8 @@ class Turns:
         """Keep results in `record`, whose backends and `also` others run; `force` forgets those that `out` has.
 
         Raises:
-            ConfigError: `out` holds another kind of result, or one of another configuration.
+            ConfigError: `out` holds results of another configuration.
         """
-        files.check_out(self.out, self.file)
         path, self.record = self.out / self.file, record
         self.results = {name: [] for name in self.run.backends}
         kinds = {name: backend_sections(name)[0]["name"] for name in (*self.results, *also)}

@@ -21,6 +21,7 @@ from gnnbench import __version__, registry
 from gnnbench.errors import ConfigError
 from gnnbench.report import live, tables
 from gnnbench.report.page import Section, section_of
+from gnnbench.results import files
 from gnnbench.results.schema import SCHEMA_VERSION, OfRun
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ResultKind(BaseModel):
 
     mark: ClassVar[str]  # the name in its JSON that no other kind has
     file: ClassVar[str] = ""  # what it is called in a folder of results; empty where a user names it
+    noun: ClassVar[str] = ""  # what sentences call it; empty: as its class is called
     report: ClassVar[Any]  # the module of the class, whose functions draw it unless it has methods of its own
     frame: ClassVar[str] = "rows"  # the field that its frame has
     continues: ClassVar[bool] = True  # whether the command that made it goes on with it after a stop
@@ -46,6 +48,25 @@ class ResultKind(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.report = sys.modules[cls.__module__]
+        cls.noun = cls.noun or cls.__name__.lower()
+
+    @classmethod
+    def folder(cls, out: str | Path | None, new: str = "", *, again: bool = True) -> Path:
+        """Return the folder for a result: `out`, or else one in `runs/` that is called `new`, with a number.
+
+        Raises:
+            ConfigError: `out` is a file, or holds a result of another kind, or of this one unless `again`.
+            GnnbenchError: the current folder cannot be written.
+        """
+        if not out:
+            return files.new_folder(new)
+        folder = Path(out)
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"{folder} is a file, and results are written to a folder; choose another --out")
+        for kind in held(folder, but=cls.file if again else ""):
+            remedy = ", replace it with --force, or go on with it by --resume" if kind.file == cls.file else ""
+            raise ConfigError(f"{folder} holds a {kind.noun}; choose another --out{remedy}")
+        return folder
 
     @classmethod
     def of(cls: type[K], record: BaseModel, path: Path) -> K:
@@ -119,6 +140,12 @@ def known() -> list[type[ResultKind]]:
     return [*kinds]
 
 
+def held(folder: Path, but: str = "") -> list[type[ResultKind]]:
+    """Return the kinds of results that a folder holds, `but` those in a file that is called so."""
+    names = {each.name for each in folder.glob("*.json")} - {but}
+    return [kind for kind in known() if kind.file in names] if names else []
+
+
 def load(path: Path) -> ResultKind:
     """Load what a verb wrote: the folder of its results or the JSON itself.
 
@@ -126,11 +153,10 @@ def load(path: Path) -> ResultKind:
         ConfigError: there is no such file, it is not a result, or it is one of another schema.
     """
     if path.is_dir():
-        names = sorted({kind.file for kind in known()} - {""})
-        present = [path / name for name in names if (path / name).exists()]
-        if not present:
+        if not (present := held(path)):
+            names = sorted({kind.file for kind in known()} - {""})
             raise ConfigError(f"{path}: holds none of {', '.join(names)}; give the folder of a run or its JSON")
-        path = present[0]
+        path /= min(kind.file for kind in present)
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -140,8 +166,7 @@ def load(path: Path) -> ResultKind:
     kind = next((each for each in known() if isinstance(raw, dict) and each.mark in raw), None)
     if kind is None:
         raise ConfigError(
-            f"{path}: is not a result of train, compare, infer, bench, profile, suite, tune, reproduce or sweep; "
-            "give the folder or the JSON that one of them wrote"
+            f"{path}: is not a result of gnnbench; give the folder or the JSON that one of its commands wrote"
         )
     if (version := raw.get("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
         raise ConfigError(

@@ -28,6 +28,7 @@ OF_ROWS = {"widths": "width", "heads": "heads", "batches": "batch_size"}  # opti
 
 class _Benchmark(ResultKind):
     file = "bench.json"
+    noun = "benchmark"
     continues = False
 
 

@@ -28,6 +28,7 @@ class Inference(ResultKind, schema.Inference):
 
     mark = "checkpoint"
     file = files.INFERENCE
+    noun = "record of inference"
 
 
 def table(record: schema.Inference) -> Table:

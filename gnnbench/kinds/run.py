@@ -283,11 +283,11 @@ def _memory(result: Result) -> Iterator[tuple[str, str, str]]:
 
 def _workers(result: Result) -> Iterator[tuple[str, str, str]]:
     for worker in result.workers:
-        halo = f"{worker.halo_nodes:,} nodes of others, {units.size(worker.received_bytes)} an epoch"
-        if result.config["batch"]["kind"] != "parts":
-            halo = f"{units.size(worker.sent_bytes)} sent an epoch; load {units.seconds(worker.load_s)}"
+        traffic = f"{units.size(worker.sent_bytes)} sent an epoch; load {units.seconds(worker.load_s)}"
+        if worker.halo_nodes:
+            traffic = f"{worker.halo_nodes:,} nodes of others, {units.size(worker.received_bytes)} an epoch"
         exchange = units.seconds(worker.exchange_s)
-        detail = f"{worker.nodes:,} nodes, {worker.edges:,} edges; {halo}; exchange {exchange}"
+        detail = f"{worker.nodes:,} nodes, {worker.edges:,} edges; {traffic}; exchange {exchange}"
         yield f"worker {worker.rank}", units.size(worker.peak_memory_bytes), detail
 
 

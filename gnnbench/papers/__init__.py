@@ -72,7 +72,6 @@ def reproduce(
     ours = backend or module.PAPER.ours
     if ours not in (known := backends.with_kernels()):
         raise ConfigError(f"backend {ours!r} has no kernels of its own{did_you_mean(ours, known)}")
-    files.check_out(out, files.REPRODUCTION)
     if force:
         shutil.rmtree(out / "cells", ignore_errors=True)
     shared: dict[str, Any] = {"roots": roots, "code": code.digest(), "dgl_python": dgl_python}

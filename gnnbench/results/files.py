@@ -19,16 +19,9 @@ from gnnbench.results.schema import SCHEMA_VERSION
 
 M = TypeVar("M", bound=BaseModel)
 
-# What a folder with such a file holds.
+# Names in folders of results.
 RUN, COMPARISON, INFERENCE = "results.json", "comparison.json", "inference.json"
 SWEEP, REPRODUCTION = "sweep.json", "reproduction.json"
-KINDS = {
-    RUN: "run",
-    COMPARISON: "comparison",
-    INFERENCE: "record of inference",
-    SWEEP: "sweep",
-    REPRODUCTION: "reproduction",
-}
 
 
 def new_folder(name: str) -> Path:
@@ -47,20 +40,6 @@ def new_folder(name: str) -> Path:
             raise GnnbenchError(f"{folder}: cannot be created: {error.strerror}; choose another --out") from None
         return folder
     raise AssertionError("numbers do not end")
-
-
-def check_out(folder: Path, own: str = "") -> None:
-    """Refuse a folder for results that is a file, or holds those of another kind than the file `own` has.
-
-    Raises:
-        ConfigError: what is there, with the remedy.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file, and results are written to a folder; choose another --out")
-    for name, kind in KINDS.items():
-        if name != own and (folder / name).exists():
-            remedy = ", replace it with --force, or go on with it by --resume" if name == RUN and not own else ""
-            raise ConfigError(f"{folder} holds a {kind}; choose another --out{remedy}")
 
 
 def save_json(record: BaseModel, path: Path) -> None:

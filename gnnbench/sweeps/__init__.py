@@ -83,7 +83,7 @@ def sweep(
         execute: runs a trial; in a fresh process if None.
 
     Raises:
-        ConfigError: trials are to be timed while others run beside them, or `out` holds other results.
+        ConfigError: trials are to be timed while others run beside them.
         GnnbenchError: `out` cannot be written.
     """
     if plan.timed and (jobs > 1 or (queue and not queue.exclusive)):
@@ -91,7 +91,6 @@ def sweep(
             "trials that run side by side disturb each other's times: leave times out with --no-timing, "
             + ("or give every trial a node of its own with --exclusive" if queue else "or use --jobs 1")
         )
-    files.check_out(out, files.SWEEP)
     works = _works(plan, out, roots)
     if force:
         shutil.rmtree(out / "cells", ignore_errors=True)

@@ -175,8 +175,8 @@ def stop_after(
 
 def test_results_are_not_written_over(trained: tuple[Path, Output], tmp_path: Path) -> None:
     run_folder, before = trained[0], (trained[0] / "results.json").read_bytes()
-    compared, swept = tmp_path / "compared", tmp_path / "swept"
-    for folder, name in ((compared, "comparison.json"), (swept, "sweep.json")):
+    compared, swept, timed = (tmp_path / name for name in ("compared", "swept", "timed"))
+    for folder, name in ((compared, "comparison.json"), (swept, "sweep.json"), (timed, "bench.json")):
         folder.mkdir()
         (folder / name).write_text("{}")
     (tmp_path / "run.yaml").write_text(
@@ -189,6 +189,11 @@ def test_results_are_not_written_over(trained: tuple[Path, Output], tmp_path: Pa
         (["sweep", tmp_path / "grid.yaml"], run_folder, "holds a run; choose another --out"),
         (["train", "--force"], compared, "holds a comparison; choose another --out"),
         (["train"], swept, "holds a sweep; choose another --out"),
+        (["infer"], swept, "holds a sweep; choose another --out"),
+        (["profile"], run_folder, "holds a run; choose another --out"),
+        (["bench", "spmm"], run_folder, "holds a run; choose another --out"),
+        (["suite", "gpu"], run_folder, "holds a run; choose another --out"),
+        (["reproduce", "isplib"], timed, "holds a benchmark; choose another --out"),
         (["train", "--resume", compared], None, "holds a comparison; give the folder of a run to resume"),
     ):
         refused = run(*verb, *(("--out", folder) if folder else ()))
