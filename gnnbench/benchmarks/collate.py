@@ -106,7 +106,7 @@ class OfPyg:
         batches = [ids.tolist() for ids in self.chosen(row.batch_size)]
         loader = DataLoader(self._sources[row.implementation], batch_sampler=batches)
         batch = partial(next, chain.from_iterable(repeat(loader)))
-        return contest.Contestant(partial(timed, batch, clock.cpu), parts=row.batch_size)
+        return contest.Contestant(partial(timed, batch, clock.cpu), items=row.batch_size)
 
 
 class _Stored(InMemoryDataset):
@@ -144,7 +144,7 @@ class Ours:
             return next(filter(None, map(self.differs, checked)), "")
 
         return contest.Contestant(
-            partial(timed, lambda: self.batch(next(ids)), clock.cpu), wrong, parts=row.batch_size
+            partial(timed, lambda: self.batch(next(ids)), clock.cpu), wrong, items=row.batch_size
         )
 
     def differs(self, ids: Tensor) -> str:

@@ -40,7 +40,7 @@ class Contestant:
     check: Callable[[Any], str] = lambda _: ""
     # Bytes that one call takes on top, and of the whole process; None where that cannot be told.
     memory: Callable[[], tuple[int, int] | None] | None = None
-    parts: float = 1.0  # of a call, whose time is that of one of them
+    items: float = 1.0  # of a call, whose time is that of one of them
 
 
 def made(makers: Mapping[str, Callable[[], T]], rows: Iterable[Measured]) -> dict[str, T]:
@@ -79,7 +79,7 @@ def race(
     right = {name: each.time for name, each in contestants.items() if rows[name].status == "pending"}
     times = interleaved(right, budget or BUDGET, lambda name, error: fail(rows[name], error))
     for name, samples in times.items():
-        row, count = rows[name], contestants[name].parts
+        row, count = rows[name], contestants[name].items
         row.status, row.time_s = "ok", time_of([[seconds / count for seconds in round_] for round_ in samples])
         _check(contestants[name], row, "after it was timed, ")
         row.time_s = row.time_s if row.status == "ok" else None

@@ -112,7 +112,7 @@ class Bench:
         self.x = {kind: given[f"x_{place}"] for place, kind in enumerate(types)}
         return {}
 
-    def sampling(self, fanouts: list[int], part: str, target: str, seeds: Tensor) -> dict[str, Any]:
+    def sampling(self, fanouts: list[int], stage: str, target: str, seeds: Tensor) -> dict[str, Any]:
         """Have batches of seeds of a type sampled, their features gathered, or both; the mean number of edges."""
         from dgl.dataloading import NeighborSampler
 
@@ -130,7 +130,7 @@ class Bench:
             "sample": lambda: sampler.sample_blocks(self.g, next(batch)),
             "gather": lambda: gather(next(nodes)),
             "both": lambda: gather(sampler.sample_blocks(self.g, next(batch))[0]),
-        }[part]
+        }[stage]
         return {"edges": edges}
 
     def negatives(self, count: int) -> dict[str, Any]:

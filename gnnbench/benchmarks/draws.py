@@ -119,7 +119,7 @@ class Sampler:
         def wrong(_: SampleRow) -> str:
             return next(filter(None, map(self.wrong, batches)), "")
 
-        return contest.Contestant(time, wrong, parts=max(row.edges or 1.0, 1.0))
+        return contest.Contestant(time, wrong, items=max(row.edges or 1.0, 1.0))
 
     def sample(self, seeds: Tensor) -> tuple[Mapping[str, Tensor], int]:
         """The nodes of a batch by type, and the number of its edges."""
@@ -217,7 +217,7 @@ class OfDgl(Sampler):
 
     def timed(self, stage: str, batches: Sequence[Tensor]) -> tuple[Timed, float]:
         """As `Sampler.timed`; DGL reads its own clock."""
-        wanted = {"fanouts": self.fanouts, "part": stage, "target": self.target}
+        wanted = {"fanouts": self.fanouts, "stage": stage, "target": self.target}
         answer = self.dgl.ask("sampling", {"seeds": torch.stack([*batches]).int()}, **wanted)
         return self.dgl.time, answer["edges"]
 
@@ -296,7 +296,7 @@ class Drawn:
     def contestant(self, row: BatchRow) -> contest.Contestant:
         draw = self.call(row.batch_size)
         time: Timed = self.dgl.time if self.dgl else partial(timed, draw, clock.cpu)
-        return contest.Contestant(time, partial(self.wrong, draw), parts=row.batch_size)
+        return contest.Contestant(time, partial(self.wrong, draw), items=row.batch_size)
 
     def call(self, size: int) -> Callable[[], Tensor]:
         """Draw so many pairs, other ones at every call."""

@@ -200,31 +200,31 @@ class Reference:
         """
         forward = direction == "forward"
         every = [self.case.op.out] if forward else [self.case.dims[name] for name in self.case.op.grads]
-        parts = [self._part(dims, tensor) for dims, tensor in zip(every, tensors, strict=True)]
+        found = [self._drawn(dims, tensor) for dims, tensor in zip(every, tensors, strict=True)]
         truths = [self._out.detach()] if forward else self._backward
         rounded = in_bf16 or self.case.dtype == torch.bfloat16
         by_row = forward and self.case.op.out[0] == "N" and not rounded
-        return max(_difference(part, truth, rounded, by_row) for part, truth in zip(parts, truths, strict=True))
+        return max(_difference(one, truth, rounded, by_row) for one, truth in zip(found, truths, strict=True))
 
     @cached_property
     def _backward(self) -> list[Tensor]:
-        grad_out = self._part(self.case.op.out, self.case.grad_out)
+        grad_out = self._drawn(self.case.op.out, self.case.grad_out)
         return list(torch.autograd.grad(self._out, [self._inputs[name] for name in self.case.op.grads], grad_out))
 
     @cached_property
     def _inputs(self) -> dict[str, Tensor]:
         case = self.case
-        parts = {name: self._part(case.dims[name], tensor.detach()) for name, tensor in case.inputs.items()}
-        return {name: part.requires_grad_(name in case.op.grads) for name, part in parts.items()}
+        leaves = {name: self._drawn(case.dims[name], tensor.detach()) for name, tensor in case.inputs.items()}
+        return {name: leaf.requires_grad_(name in case.op.grads) for name, leaf in leaves.items()}
 
     @cached_property
     def _out(self) -> Tensor:
         return self.case.op.call(Kernels(), self._graph, **self._inputs)
 
-    def _part(self, dims: str, tensor: Tensor) -> Tensor:
-        """The sampled part of a tensor, in float64 but for whole numbers."""
-        part = tensor[self._sampled[dims[0]]] if dims[0] in self._sampled else tensor
-        return part.double() if part.is_floating_point() else part
+    def _drawn(self, dims: str, tensor: Tensor) -> Tensor:
+        """The rows of a tensor that are looked at, in float64 but for whole numbers."""
+        drawn = tensor[self._sampled[dims[0]]] if dims[0] in self._sampled else tensor
+        return drawn.double() if drawn.is_floating_point() else drawn
 
 
 def _sample(graph: Graph, edges: int) -> Tensor:

@@ -395,5 +395,5 @@ def _batch(count: int, fewest: int, most: int) -> NodeDataset:
         val_mask=part == 2,
         test_mask=part == 3,
         num_classes=CLASSES,
-        made_up=["graph", "features", "labels", "split"],
+        synthetic_parts=["graph", "features", "labels", "split"],
     )

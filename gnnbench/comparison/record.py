@@ -162,7 +162,7 @@ def _row(backend: str, rounds: Sequence[Result], parity: BackendParity | None, w
         backend=backend,
         status="ok" if len(rounds) >= wanted else "pending",
         **{f"{phase}_s": schema.summary(schema.times(rounds, phase)) for phase in PHASES},
-        parts_s={part: found for part in schema.PARTS if (found := schema.summary(schema.times(rounds, part)))},
+        parts_s={phase: found for phase in schema.OUTER if (found := schema.summary(schema.times(rounds, phase)))},
         round_epoch_s=[median(samples) for samples in schema.times(rounds)],
         peak_memory_bytes=_highest([result.peak_memory_bytes for result in rounds]),
         memory_increase_bytes=_highest([result.memory_increase_bytes for result in rounds]),

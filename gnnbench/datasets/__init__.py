@@ -8,7 +8,7 @@ A source is a module with
     `listing(roots)` and perhaps `SPECS`: a list of `Offer`, and names to suggest after a typing error; needed only
         without `KNOWN`;
     `load(config, roots)`: a `NodeDataset`, with [N, 0] features, labels of -1 and empty masks for what it lacks;
-        or a `GraphsDataset`, with [N, 0] features, classes of -1 and no parts;
+        or a `GraphsDataset`, with [N, 0] features, classes of -1 and no splits;
         or a `LinksDataset`, with [N, 0] features and without negatives;
         or a `TypedDataset`, with labels of -1 and empty masks for what it lacks;
         raises DatasetError, as all below: one sentence with the remedy where data are missing, corrupt or unfit.

@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from gnnbench.datasets import AnyDataset, GraphsDataset, LinksDataset, TypedDataset
-from gnnbench.datasets._kinds import PARTS
-from gnnbench.results.schema import Record
+from gnnbench.datasets._kinds import SPLITS
+from gnnbench.results.schema import Record, SyntheticParts
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
@@ -28,7 +28,7 @@ class DatasetInfo(Record):
     """One dataset, after the options of its configuration were applied; counts are over all of its graphs."""
 
     name: str
-    made_up: list[str] = Field(description="what is not real: graph or graphs, features, labels, split")
+    synthetic_parts: SyntheticParts
     notes: list[str]
     graphs: int
     nodes: int
@@ -79,7 +79,7 @@ def info(dataset: AnyDataset) -> DatasetInfo:
     symmetric, duplicates = _compare_with_reverse(src, dst, nodes)
     facts: dict[str, Any] = {
         "name": dataset.label,
-        "made_up": dataset.made_up,
+        "synthetic_parts": dataset.synthetic_parts,
         "notes": dataset.notes,
         "graphs": len(node_counts),
         "nodes": nodes,
@@ -106,7 +106,7 @@ def info(dataset: AnyDataset) -> DatasetInfo:
     else:
         target = "labels" if dataset.multilabel else "class"
         facts |= _of_targets(dataset.y, target, dataset.num_classes)
-        facts |= {part: int(getattr(dataset, f"{part}_mask").sum()) for part in PARTS}
+        facts |= {split: int(getattr(dataset, f"{split}_mask").sum()) for split in SPLITS}
         facts |= _of_types(dataset) if isinstance(dataset, TypedDataset) else {}
     return DatasetInfo(**facts)
 
@@ -124,7 +124,7 @@ def _of_graphs(dataset: GraphsDataset) -> dict[str, Any]:
     facts |= {"per_node": dataset.per_node, "categories": bool(dataset.encoder)}
     if (table := dataset.edge_attr) is not None:
         facts |= {"edge_features": table.size(1), "feature_bytes": dataset.x.nbytes + table.nbytes}
-    return facts | {part: len(ids) for part, ids in dataset.parts.items()}
+    return facts | {split: len(ids) for split, ids in dataset.splits.items()}
 
 
 def _of_links(dataset: LinksDataset) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _of_links(dataset: LinksDataset) -> dict[str, Any]:
         "outputs": sum(pairs.size(1) for pairs in dataset.positives.values()),
         "relations": dataset.num_relations,
         "negatives": dataset.negatives["test"].size(1),
-        **{part: pairs.size(1) for part, pairs in dataset.positives.items()},
+        **{split: pairs.size(1) for split, pairs in dataset.positives.items()},
         "embedding_bytes": dataset.embedding_bytes,
     }
 

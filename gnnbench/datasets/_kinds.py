@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from gnnbench.graph import CSRBuilder, Graph
 
-PARTS = ("train", "val", "test")
+SPLITS = ("train", "val", "test")
 MASKS = ("train_mask", "val_mask", "test_mask")
-EVALUATED = ("val", "test")  # parts of links that have negatives
+EVALUATED = ("val", "test")  # splits whose links have negatives
 Target = Literal["class", "labels", "value"]
 Relation = tuple[str, str, str]  # type of sources, name, type of destinations
 STAND_IN = 64  # width of the features of all types as one
-FACTS = ("name", "made_up", "notes", "num_classes", "metric")  # of a whole dataset, which files keep
+FACTS = ("name", "synthetic_parts", "notes", "num_classes", "metric")  # of a whole dataset, which files keep
 
 
 class Sized:
@@ -52,27 +52,26 @@ class Named(Sized):
     Attributes:
         name: what tables call it; a synthetic graph says so.
         metric: name of what it is scored by; empty: the plain one of its targets.
-        made_up: what of this dataset is not real: any of "graph" or "graphs", "features", "labels", "split" and
-            "negatives".
+        synthetic_parts: what is not real, of "graph" or "graphs", "features", "labels", "split" and "negatives".
         notes: sentences that the user should see once.
     """
 
     name: str
     _: KW_ONLY
     metric: str = ""
-    made_up: list[str] = field(default_factory=list)
+    synthetic_parts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def make_up(self, what: str) -> None:
+    def add_synthetic(self, what: str) -> None:
         """Add to what is not real."""
-        self.made_up += [] if what in self.made_up else [what]
+        self.synthetic_parts += [] if what in self.synthetic_parts else [what]
 
     @property
     def label(self) -> str:
         """The name as every table shows it, with what is made up; those of synthetic graphs say so themselves."""
-        if not self.made_up or {"graph", "graphs"} & {*self.made_up}:
+        if not self.synthetic_parts or {"graph", "graphs"} & {*self.synthetic_parts}:
             return self.name
-        return f"{self.name} ({', '.join(self.made_up)} synthetic)"
+        return f"{self.name} ({', '.join(self.synthetic_parts)} synthetic)"
 
 
 @dataclass
@@ -209,7 +208,7 @@ class GraphsDataset(Named):
     """Graphs with features, targets and a split, one after the other.
 
     Graph g has the nodes `graph_ptr[g]:graph_ptr[g + 1]` and the edges `edge_ptr[g]:edge_ptr[g + 1]`. Targets are
-    of whole graphs, or of nodes where `per_node` is true; `y` then has N rows, and a part all nodes of its graphs.
+    of whole graphs, or of nodes where `per_node` is true: `y` has N rows then, a split all nodes of its graphs.
 
     Attributes:
         graph_ptr: [G + 1] int64.
@@ -218,7 +217,7 @@ class GraphsDataset(Named):
         x: [N, F] float32; or [N, K] int64 categories, where `encoder` names what embeds them.
         y: [G] int64 class; [G, T] float32 of zeros, ones and NaN where a label is missing; or [G, T] float32
             values; as `target` says.
-        parts: "train", "val" and "test" -> ids of graphs [M] int64, disjoint; the latter two may be empty.
+        splits: "train", "val" and "test" -> ids of graphs [M] int64, disjoint; the latter two may be empty.
         target: "class", "labels" (T yes-or-no questions) or "value" (regression).
         num_outputs: classes, or T.
         per_node: whether targets are of nodes.
@@ -231,7 +230,7 @@ class GraphsDataset(Named):
     edge_index: Tensor
     x: Tensor
     y: Tensor
-    parts: dict[str, Tensor]
+    splits: dict[str, Tensor]
     target: Target
     num_outputs: int
     per_node: bool = False
@@ -275,7 +274,7 @@ class GraphsDataset(Named):
 
 @dataclass
 class LinksDataset(OneGraph):
-    """A graph that messages run over, links by part, and pairs that are none.
+    """A graph that messages run over, links by split, and pairs that are none.
 
     Attributes:
         edge_index: [2, E] int64, source and destination of the edges that messages run over: none to be predicted.
@@ -284,7 +283,7 @@ class LinksDataset(OneGraph):
         negatives: "val" and "test" -> pairs [2, Q] int64, one list for all links; or, where `ranked`, destinations
             [P, K] int64 for the source of each; without keys until drawn.
         ranked: whether each link has negatives of its own.
-        relations: part -> type [P] int64 of each link; None for one type.
+        relations: split -> type [P] int64 of each link; None for one type.
         num_relations: types of links.
         embedding: width of the vectors that are trained, 0 for features.
         own_split: whether the split is the benchmark's, and is taken as it is.
@@ -318,12 +317,12 @@ class LinksDataset(OneGraph):
     def renumbered(self, order: Tensor) -> LinksDataset:
         """The nodes in another order: node i is then what node `order[i]` [N] was."""
         position = order.argsort()
-        parts: dict[str, Any] = {
-            name: {part: position[nodes] for part, nodes in getattr(self, name).items()}
+        pairs: dict[str, Any] = {
+            name: {split: position[nodes] for split, nodes in getattr(self, name).items()}
             for name in ("positives", "negatives")
         }
         x = self.x if self.embedding else self.x[order]
-        return replace(self, edge_index=position[self.edge_index], x=x, **parts)
+        return replace(self, edge_index=position[self.edge_index], x=x, **pairs)
 
     def as_nodes(self) -> NodeDataset:
         """The graph of messages with all nodes of one class and for training; ids become seeded features."""

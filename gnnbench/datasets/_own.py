@@ -23,7 +23,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.io import read_tu_data
 
 from gnnbench.datasets import GraphsDataset, LinksDataset, NodeDataset, TypedDataset, _disk, _prepare
-from gnnbench.datasets._kinds import EVALUATED, MASKS, PARTS
+from gnnbench.datasets._kinds import EVALUATED, MASKS, SPLITS
 from gnnbench.datasets._prepare_graphs import from_pyg
 from gnnbench.errors import DatasetError
 
@@ -54,7 +54,7 @@ def read_graph(path: Path, beside: Mapping[str, Path], classes: int) -> NodeData
     nodes = _num_nodes(path, arrays)
     y = _targets(beside.get("y", path), arrays["y"]) if "y" in arrays else torch.full((nodes,), -1)
     named = beside.get("split", path)
-    masks: dict[str, Any] = {part: mask(named, arrays.get(part), nodes) for part in MASKS}
+    masks: dict[str, Any] = {name: mask(named, arrays.get(name), nodes) for name in MASKS}
     if "split" in beside and not bool(masks["train_mask"].any()):
         raise DatasetError(f"{named}: the training split is empty; name some nodes 'train'")
     return NodeDataset(
@@ -174,13 +174,13 @@ def _check(path: Path, column: pd.Series[Any], fits: pd.Series[bool], allowed: s
 
 
 def read_graphs(path: Path, classes: int) -> GraphsDataset:
-    """Graphs in a file, or in a folder of such files for each part of the split, or of TUDataset's.
+    """Graphs in a file, or in a folder of such files for each split, or of TUDataset's.
 
     A file is what `torch_geometric.data.InMemoryDataset.save` writes of a list of `Data`. Their `y` tells the
     task: whole numbers are classes of graphs, or of nodes where there is one for each; the real numbers 0, 1 and
     NaN are answers to yes-or-no questions; other real numbers are values to regress.
     """
-    files = [path] if path.is_file() else [file for part in PARTS if (file := path / f"{part}.pt").is_file()]
+    files = [path] if path.is_file() else [file for split in SPLITS if (file := path / f"{split}.pt").is_file()]
     texts = [] if files else sorted(path.glob(f"*{ADJACENCY}"))
     name = path.resolve().name.removesuffix(".pt")
     if not files and not texts:
@@ -253,8 +253,8 @@ def read_types(folder: Path) -> TypedDataset:
             store.y = _targets(paths["y"], values.pop("y"))
         sizes = [len(store[key]) for key in ("x", "y") if key in store]
         store.num_nodes = max(sizes, default=largest[kind] + 1)
-        for part, each in values.items():
-            store[part] = mask(paths["split"], each, store.num_nodes)
+        for key, each in values.items():
+            store[key] = mask(paths["split"], each, store.num_nodes)
     return _prepare.typed(name, data)
 
 
@@ -354,17 +354,17 @@ def read_split(path: Path) -> Arrays:
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as archive:
             named = {key: SPLIT_WORDS.get(key.removesuffix("_mask")) for key in archive.files}
-            parts = {
+            masks = {
                 f"{split}_mask": archive[key].astype(bool) if key.endswith("_mask") else archive[key]
                 for key, split in named.items()
                 if split
             }
-        if "train_mask" not in parts:
+        if "train_mask" not in masks:
             raise DatasetError(f"{path}: holds {', '.join(named)}; a split needs train, val and test")
-        return parts
+        return masks
     words = [line.lower() for line in _lines(path)]
     if unknown := set(words) - SPLIT_WORDS.keys() - {"none", ""}:
-        raise DatasetError(f"{path}: unknown part {min(unknown)!r}; allowed: train, val, test, none")
+        raise DatasetError(f"{path}: unknown split {min(unknown)!r}; allowed: train, val, test, none")
     spelled = np.array([SPLIT_WORDS.get(word, "") for word in words])
     return {f"{split}_mask": spelled == split for split in ("train", "val", "test")}
 
@@ -375,12 +375,12 @@ def mask(path: Path, values: np.ndarray | None, nodes: int) -> Tensor:
         return torch.zeros(nodes, dtype=torch.bool)
     if values.dtype == bool:
         if values.shape != (nodes,):
-            raise DatasetError(f"{path}: a part has shape {list(values.shape)}, but the graph has {nodes} nodes")
+            raise DatasetError(f"{path}: a split has shape {list(values.shape)}, but the graph has {nodes} nodes")
         return torch.from_numpy(values)
     if values.dtype.kind not in "iu" or values.ndim != 1:
-        raise DatasetError(f"{path}: a part must be a mask or a list of node ids")
+        raise DatasetError(f"{path}: a split must be a mask or a list of node ids")
     ids = torch.from_numpy(values.astype("int64"))
-    _prepare.check_range(str(path), "a part", ids, nodes)
+    _prepare.check_range(str(path), "a split", ids, nodes)
     return _prepare.mask_of(nodes, ids)
 
 

@@ -15,7 +15,7 @@ from torch_geometric.utils import coalesce, is_undirected, remove_self_loops, to
 from gnnbench import units
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import _disk
-from gnnbench.datasets._kinds import EVALUATED, MASKS, PARTS, LinksDataset, Named, NodeDataset, TypedDataset
+from gnnbench.datasets._kinds import EVALUATED, MASKS, SPLITS, LinksDataset, Named, NodeDataset, TypedDataset
 from gnnbench.errors import DatasetError
 
 FEATURES, LABELS, SPLIT = range(3)  # what a seed is used for, so that each has its own stream
@@ -84,9 +84,9 @@ def finish_targets(dataset: NodeDataset | TypedDataset, config: DatasetConfig, n
     name, y = dataset.name, dataset.y
     if y.dim() not in (1, 2) or len(y) != nodes:
         raise DatasetError(f"{name}: labels have shape {list(y.shape)}, but must be [{nodes}] or [{nodes}, T]")
-    for part in MASKS:
-        if (shape := list(getattr(dataset, part).shape)) != [nodes]:
-            raise DatasetError(f"{name}: {part} has shape {shape}, but must be [{nodes}]")
+    for mask in MASKS:
+        if (shape := list(getattr(dataset, mask).shape)) != [nodes]:
+            raise DatasetError(f"{name}: {mask} has shape {shape}, but must be [{nodes}]")
     if y.dim() == 1 and bool((y == -1).all()):
         dataset.y = drawn_labels(dataset, config)
         dataset.num_classes, dataset.metric = config.random_labels, "accuracy"
@@ -95,9 +95,9 @@ def finish_targets(dataset: NodeDataset | TypedDataset, config: DatasetConfig, n
 
 
 def split_links(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
-    """The edges of one graph in three parts by PyG's `RandomLinkSplit`, those of training for messages too.
+    """The edges of one graph in three splits by PyG's `RandomLinkSplit`, those of training for messages too.
 
-    Loops and edges that repeat another one are no links, for a copy in another part would give them away.
+    Loops and edges that repeat another one are no links, for a copy in another split would give them away.
     """
     edge_index = coalesce(remove_self_loops(dataset.edge_index)[0], num_nodes=dataset.num_nodes)
     data = Data(edge_index=edge_index, num_nodes=dataset.num_nodes)
@@ -106,23 +106,23 @@ def split_links(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
     splitter = RandomLinkSplit(config.val_share, test_share, add_negative_train_samples=False, **options)
     try:
         with _disk.seeded(config.seed):
-            parts = dict(zip(PARTS, splitter(data), strict=True))
+            splits = dict(zip(SPLITS, splitter(data), strict=True))
     except ValueError:
         raise DatasetError(
             f"{dataset.name}: {edge_index.size(1)} edges leave none for training; raise dataset.train_share"
         ) from None
     repeated = dataset.num_edges - edge_index.size(1)
-    note = f"{repeated} loops and repeated edges are left out, as a copy in another part would give a link away"
+    note = f"{repeated} loops and repeated edges are left out, as a copy in another split would give a link away"
     return finish_links(
         LinksDataset(
             dataset.name,
-            parts["train"].edge_index,
+            splits["train"].edge_index,
             dataset.x,
-            positives={part: each.pos_edge_label_index for part, each in parts.items()},
+            positives={split: each.pos_edge_label_index for split, each in splits.items()},
             negatives={
-                part: getattr(parts[part], "neg_edge_label_index", edge_index[:, :0]) for part in EVALUATED
+                split: getattr(splits[split], "neg_edge_label_index", edge_index[:, :0]) for split in EVALUATED
             },
-            made_up=[*dataset.made_up, "split"],
+            synthetic_parts=[*dataset.synthetic_parts, "split"],
             notes=[*dataset.notes, *[note] * bool(repeated)],
         ),
         config,
@@ -132,23 +132,23 @@ def split_links(dataset: NodeDataset, config: DatasetConfig) -> LinksDataset:
 def finish_links(dataset: LinksDataset, config: DatasetConfig) -> LinksDataset:
     """`dataset` with a metric and negatives, once its graph and features are what they are to be."""
     if not dataset.positives["train"].size(1):
-        raise DatasetError(f"{dataset.name} has no training links; give some to the part 'train'")
-    for part, pairs in dataset.positives.items():
-        check_range(dataset.name, f"a {part} link", pairs, dataset.num_nodes)
+        raise DatasetError(f"{dataset.name} has no training links; give some to the split 'train'")
+    for split, pairs in dataset.positives.items():
+        check_range(dataset.name, f"a {split} link", pairs, dataset.num_nodes)
     if config.embedding:
         dataset.embedding, dataset.x = config.embedding, torch.arange(dataset.num_nodes)
     if config.negatives or not dataset.negatives:
-        if "split" not in dataset.made_up:
-            dataset.make_up("negatives")
+        if "split" not in dataset.synthetic_parts:
+            dataset.add_synthetic("negatives")
         _draw_negatives(dataset, config)
-    for part in EVALUATED:
-        links, negatives = dataset.positives[part].size(1), dataset.negatives[part]
+    for split in EVALUATED:
+        links, negatives = dataset.positives[split].size(1), dataset.negatives[split]
         if links and not negatives.numel():
             raise DatasetError(
-                f"{dataset.name} has no negatives for its {links} {part} links; list some, or leave out those of "
-                "all parts to have them drawn"
+                f"{dataset.name} has no negatives for its {links} {split} links; list some, or leave out those of "
+                "all splits to have them drawn"
             )
-        check_range(dataset.name, f"a {part} negative", negatives, dataset.num_nodes)
+        check_range(dataset.name, f"a {split} negative", negatives, dataset.num_nodes)
     dataset.metric = config.metric or dataset.metric or ("mrr" if dataset.ranked else "auc")
     _check_metric(dataset)
     _check_leak(dataset)
@@ -163,7 +163,7 @@ def drawn_features(dataset: Named, config: DatasetConfig, nodes: int, lacks: str
             "dataset.random_features=128"
         )
     check_memory(dataset.name, nodes, config.random_features, "random_features")
-    dataset.make_up("features")
+    dataset.add_synthetic("features")
     return torch.randn(nodes, config.random_features, generator=_generator(config, FEATURES))
 
 
@@ -174,13 +174,13 @@ def drawn_labels(dataset: Any, config: DatasetConfig) -> Tensor:
             f"{dataset.name} has no labels; add seeded random ones, marked synthetic, with "
             f"--set dataset.random_labels=8"
         )
-    dataset.make_up("labels")
+    dataset.add_synthetic("labels")
     return torch.randint(config.random_labels, dataset.y.shape, generator=_generator(config, LABELS))
 
 
 def drawn_split(dataset: Named, config: DatasetConfig, ids: Tensor) -> Sequence[Tensor]:
-    """`ids` in a seeded order, in three parts for training, validation and test."""
-    dataset.make_up("split")
+    """`ids` in a seeded order, in three splits for training, validation and test."""
+    dataset.add_synthetic("split")
     order = ids[torch.randperm(len(ids), generator=_generator(config, SPLIT))]
     train, val = (round(share * len(ids)) for share in (config.train_share, config.val_share))
     val = min(val, len(ids) - train)
@@ -199,7 +199,7 @@ def typed(name: str, data: HeteroData) -> TypedDataset:
     if y.dim() != 1:
         raise DatasetError(f"{name}: nodes of type {labelled[0]} have several labels each")
     none = torch.zeros(len(y), dtype=torch.bool)
-    train, val, test = (store.get(part, none) for part in MASKS)
+    train, val, test = (store.get(name, none) for name in MASKS)
     return TypedDataset(name, data, labelled[0], y, train, val, test, num_classes=int(y.max()) + 1)
 
 
@@ -267,13 +267,13 @@ def _check_labels(dataset: NodeDataset | TypedDataset) -> None:
 def _split(dataset: NodeDataset | TypedDataset, config: DatasetConfig) -> None:
     """Leave unlabelled nodes out; without any split draw one; check what results."""
     labelled = torch.ones(len(dataset.y), dtype=torch.bool) if dataset.multilabel else dataset.y >= 0
-    if not any(bool(getattr(dataset, part).any()) for part in MASKS):
-        parts = drawn_split(dataset, config, labelled.nonzero().flatten())
-        for part, chosen in zip(MASKS, parts, strict=True):
-            setattr(dataset, part, mask_of(len(labelled), chosen))
+    if not any(bool(getattr(dataset, name).any()) for name in MASKS):
+        splits = drawn_split(dataset, config, labelled.nonzero().flatten())
+        for name, chosen in zip(MASKS, splits, strict=True):
+            setattr(dataset, name, mask_of(len(labelled), chosen))
     else:
-        for part in MASKS:
-            setattr(dataset, part, getattr(dataset, part) & labelled)
+        for name in MASKS:
+            setattr(dataset, name, getattr(dataset, name) & labelled)
     if not bool(dataset.train_mask.any()):
         raise DatasetError(
             f"{dataset.name}: the training split is empty; give labelled nodes to it, "
@@ -326,8 +326,8 @@ def _draw_negatives(dataset: LinksDataset, config: DatasetConfig) -> None:
     known = torch.cat([dataset.edge_index, *dataset.positives.values()], 1)
     keys = dataset.keys(known).unique()
     dataset.ranked = config.negatives > 0
-    for part in EVALUATED:
-        links = dataset.positives[part]
+    for split in EVALUATED:
+        links = dataset.positives[split]
         sources = links[0].repeat_interleave(max(config.negatives, 1))
         if not dataset.ranked:
             sources = torch.randint(dataset.num_nodes, sources.shape, generator=generator)
@@ -342,7 +342,7 @@ def _draw_negatives(dataset: LinksDataset, config: DatasetConfig) -> None:
                 f"{dataset.name}: no negatives can be drawn, as a source is linked to nearly all nodes; give a "
                 "list of them"
             )
-        dataset.negatives[part] = (
+        dataset.negatives[split] = (
             drawn.view(links.size(1), -1) if dataset.ranked else torch.stack([sources, drawn])
         )
 
@@ -365,7 +365,7 @@ def _check_metric(dataset: LinksDataset) -> None:
         )
     if metric.startswith("hits@"):
         rank = int(metric.partition("@")[2])
-        sizes = (dataset.negatives[part].size(1) for part in EVALUATED if dataset.positives[part].size(1))
+        sizes = (dataset.negatives[split].size(1) for split in EVALUATED if dataset.positives[split].size(1))
         fewest = min(sizes, default=rank)
         if rank > fewest:
             raise DatasetError(
@@ -383,20 +383,20 @@ def _check_leak(dataset: LinksDataset) -> None:
     seen = _keys(dataset, dataset.positives["train"], relations["train"])
     if dataset.relations is None:
         seen = torch.cat([seen, _keys(dataset, dataset.edge_index, None)])
-    for part in EVALUATED:
-        leaks = torch.isin(_keys(dataset, dataset.positives[part], relations[part]), seen).nonzero().flatten()
+    for split in EVALUATED:
+        leaks = torch.isin(_keys(dataset, dataset.positives[split], relations[split]), seen).nonzero().flatten()
         if not len(leaks):
             continue
         if dataset.own_split:
-            share = len(leaks) / dataset.positives[part].size(1)
-            dataset.notes.append(f"{share:.1%} of the {part} links are edges of messages too, in its own split")
+            share = len(leaks) / dataset.positives[split].size(1)
+            dataset.notes.append(f"{share:.1%} of the {split} links are edges of messages too, in its own split")
             continue
-        src, dst = dataset.positives[part][:, leaks[0]].tolist()
+        src, dst = dataset.positives[split][:, leaks[0]].tolist()
         remedy = "leave them out of the graph"
-        if "split" in dataset.made_up:
+        if "split" in dataset.synthetic_parts:
             remedy = "make one link of both directions with --set dataset.to_undirected=true"
         raise DatasetError(
-            f"{dataset.name}: {part} link {src} -> {dst} is also an edge of messages or a training link, or its "
+            f"{dataset.name}: {split} link {src} -> {dst} is also an edge of messages or a training link, or its "
             f"reverse is, as of {len(leaks)}; {remedy}, or evaluation would see what it asks for"
         )
 

@@ -11,7 +11,7 @@ from torch_geometric.utils import to_undirected
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import _prepare
-from gnnbench.datasets._kinds import PARTS, GraphsConfig, GraphsDataset, Target
+from gnnbench.datasets._kinds import SPLITS, GraphsConfig, GraphsDataset, Target
 from gnnbench.errors import DatasetError, GraphError
 from gnnbench.graph import union
 from gnnbench.graph.layout import ptr_of
@@ -53,14 +53,14 @@ def from_pyg(
     """The graphs of a `torch_geometric.data.InMemoryDataset`, in its order and with its order of edges.
 
     Args:
-        dataset: or the datasets of all parts of a split by their names, which are joined.
+        dataset: or the datasets of all splits by their names, which are joined.
         target: what their `y` holds; None for classes where that is a whole number for each graph, or for each
             node, else values. Without `y` all graphs are of class -1.
         with_positions: whether positions of nodes follow their features.
         facts: attributes of the result, in place of what the graphs say.
     """
     given = dataset if isinstance(dataset, Mapping) else {"": dataset}
-    unions = [_arrays(f"{name} {part}".rstrip(), each, with_positions) for part, each in given.items()]
+    unions = [_arrays(f"{name} {split}".rstrip(), each, with_positions) for split, each in given.items()]
     counts = [len(union["nodes"]) for union in unions]
     ids = torch.arange(sum(counts)).split(counts)
     expected, *widths = ([union[key].size(1) for key in ("x", "edge_attr")] for union in unions)
@@ -78,7 +78,7 @@ def from_pyg(
         target = "value" if y.is_floating_point() or y.numel() != len(y) else "class"
     y = y.flatten().long() if target == "class" else (y.unsqueeze(1) if y.dim() == 1 else y).float()
     found: dict[str, Any] = {
-        "parts": dict(zip(given, ids, strict=True)) if dataset is given else {},
+        "splits": dict(zip(given, ids, strict=True)) if dataset is given else {},
         "num_outputs": y.size(1) if target != "class" else int(y.max()) + 1 if y.numel() else 0,
         "per_node": len(y) == len(joined["x"]) != sum(counts),
         "edge_attr": joined["edge_attr"] if expected[1] else None,
@@ -157,17 +157,17 @@ def _fill(dataset: GraphsDataset, config: DatasetConfig) -> None:
 
 def _split(dataset: GraphsDataset, config: DatasetConfig) -> None:
     """Without any split draw one over the graphs that have targets; check what results."""
-    if not any(ids.numel() for ids in dataset.parts.values()):
+    if not any(ids.numel() for ids in dataset.splits.values()):
         drawn = _prepare.drawn_split(dataset, config, (~_without_class(dataset)).nonzero().flatten())
-        dataset.parts = dict(zip(PARTS, drawn, strict=True))
+        dataset.splits = dict(zip(SPLITS, drawn, strict=True))
     else:
-        dataset.parts = {**dict.fromkeys(PARTS, torch.empty(0, dtype=torch.long)), **dataset.parts}
+        dataset.splits = {**dict.fromkeys(SPLITS, torch.empty(0, dtype=torch.long)), **dataset.splits}
     name, graphs = dataset.name, dataset.num_graphs
-    if unknown := dataset.parts.keys() - set(PARTS):
-        raise DatasetError(f"{name}: unknown part {min(unknown)!r}; allowed: {', '.join(PARTS)}")
-    ids = torch.cat([dataset.parts[part] for part in PARTS])
+    if unknown := dataset.splits.keys() - set(SPLITS):
+        raise DatasetError(f"{name}: unknown split {min(unknown)!r}; allowed: {', '.join(SPLITS)}")
+    ids = torch.cat([dataset.splits[split] for split in SPLITS])
     _prepare.check_range(name, "its split", ids, graphs, "graphs")
-    if not dataset.parts["train"].numel():
+    if not dataset.splits["train"].numel():
         raise DatasetError(
             f"{name}: the training split is empty; give graphs to it, "
             f"or raise dataset.train_share where the split is drawn"
@@ -175,9 +175,9 @@ def _split(dataset: GraphsDataset, config: DatasetConfig) -> None:
     uses = torch.bincount(ids, minlength=graphs)
     if bool((uses > 1).any()):
         graph = _first(uses > 1)
-        parts = [part for part in PARTS for _ in range(int((dataset.parts[part] == graph).sum()))]
+        twice = [split for split in SPLITS for _ in range(int((dataset.splits[split] == graph).sum()))]
         raise DatasetError(
-            f"{name}: graph {graph} is in {' and in '.join(parts)}; every graph is in one part, once"
+            f"{name}: graph {graph} is in {' and in '.join(twice)}; every graph is in one split, once"
         )
     if bool((missing := (uses > 0) & _without_class(dataset)).any()):
         raise DatasetError(

@@ -25,7 +25,7 @@ from gnnbench.config import DatasetConfig
 from gnnbench.datasets import MappedDataset, NodeDataset, Offer, Roots, _disk, _metrics, one_of
 from gnnbench.datasets._kinds import FACTS, MASKS
 from gnnbench.errors import ConfigError, DatasetError
-from gnnbench.results.schema import Record
+from gnnbench.results.schema import Record, SyntheticParts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,7 +111,7 @@ class Facts(Record):
     schema_version: Literal[1] = 1
     gnnbench: str = Field(__version__, description="version that wrote it")
     name: str
-    made_up: list[str]
+    synthetic_parts: SyntheticParts
     notes: list[str]
     num_classes: int
     metric: Annotated[str, one_of("metric", _metrics.NAMES)]

@@ -11,7 +11,7 @@ from unittest import mock
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import NodeDataset, Roots, TypedDataset, _disk, one_of
-from gnnbench.datasets._kinds import PARTS
+from gnnbench.datasets._kinds import SPLITS
 from gnnbench.errors import DatasetError
 
 LOADERS = {  # by the first letters of a name: package of ogb, class
@@ -64,7 +64,7 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
 
     from gnnbench.datasets import _prepare
 
-    graphs, split = loaded(config.name, where, f"synthetic:{STAND_INS.get(config.name, 'ogbn-arxiv')}")
+    graphs, splits = loaded(config.name, where, f"synthetic:{STAND_INS.get(config.name, 'ogbn-arxiv')}")
     data, facts = graphs[0], meta(config.name)
     if facts["is hetero"] == "True":
         types = HeteroData()
@@ -75,8 +75,8 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
                 types[kind][key] = value
         typed = _prepare.typed(config.name, types)
         typed.num_classes = int(facts["num classes"])
-        for part, ids in split.items():
-            setattr(typed, f"{part}_mask", _prepare.mask_of(len(typed.y), ids[typed.target]))
+        for split, ids in splits.items():
+            setattr(typed, f"{split}_mask", _prepare.mask_of(len(typed.y), ids[typed.target]))
         return typed
 
     x = data.x
@@ -91,7 +91,7 @@ def load(config: Config, where: Roots) -> NodeDataset | TypedDataset:
             )
         x = torch.empty(data.num_nodes, 0)
     y = _prepare.targets(config.name, data.y.nan_to_num(-1) if data.y.size(1) == 1 else data.y)
-    masks: dict[str, Any] = {f"{part}_mask": _prepare.mask_of(len(x), ids) for part, ids in split.items()}
+    masks: dict[str, Any] = {f"{split}_mask": _prepare.mask_of(len(x), ids) for split, ids in splits.items()}
     return NodeDataset(
         config.name,
         data.edge_index,
@@ -120,7 +120,7 @@ def is_molecular(name: str) -> bool:
 
 
 def loaded(name: str, where: Roots, stand_in: str) -> tuple[Any, dict[str, Any]]:
-    """The dataset, downloaded if necessary and processed into the cache by ogb, and each part of its split."""
+    """The dataset, downloaded if necessary and processed into the cache by ogb, and its splits."""
     import ogb
     import torch
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
@@ -132,7 +132,7 @@ def loaded(name: str, where: Roots, stand_in: str) -> tuple[Any, dict[str, Any]]
 
     target = _place(name, _disk.writable_root(where.raw, where.cache) / "ogb" / name.replace("-", "_"))
     folder = _disk.found(name, _places(name, where), target, stand_in, download).folder
-    files = sorted(path for part in ("raw", "split") for path in (folder / part).rglob("*") if path.is_file())
+    files = sorted(path for below in ("raw", "split") for path in (folder / below).rglob("*") if path.is_file())
     key = _disk.fingerprint(files, ogb.__version__)
 
     def construct(processed: Path) -> Any:
@@ -141,11 +141,11 @@ def loaded(name: str, where: Roots, stand_in: str) -> tuple[Any, dict[str, Any]]
         return _dataset(name, folder.parent, **members)
 
     # ogb saves `Data` objects whole, of which PyG lists but the outermost class as safe.
-    parts = torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage])
-    with _disk.reading(name, files), _disk.quiet(), _unattended(name), parts:
+    allowed = torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage])
+    with _disk.reading(name, files), _disk.quiet(), _unattended(name), allowed:
         dataset = construct(_disk.built(where.cache / "ogb" / f"{name}-{key}", construct))
-        split = dataset.get_edge_split() if name.startswith("ogbl") else dataset.get_idx_split()
-        return dataset, dict(zip(PARTS, (split[part] for part in ("train", "valid", "test")), strict=True))
+        splits = dataset.get_edge_split() if name.startswith("ogbl") else dataset.get_idx_split()
+        return dataset, dict(zip(SPLITS, (splits[split] for split in ("train", "valid", "test")), strict=True))
 
 
 def _places(name: str, where: Roots) -> list[_disk.Place]:

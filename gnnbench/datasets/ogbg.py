@@ -51,14 +51,14 @@ def load(config: Config, where: Roots) -> GraphsDataset:
             f"{config.name} asks for sequences of words; gnnbench predicts classes, labels and numbers, "
             f"such as those of ogbg-molhiv"
         )
-    dataset, split = ogb.loaded(config.name, where, STAND_IN)
+    dataset, splits = ogb.loaded(config.name, where, STAND_IN)
     kinds: dict[str, Target] = {"multiclass classification": "class", "regression": "value"}
     target = kinds.get(meta["task type"], "labels")
     return _prepare_graphs.from_pyg(
         config.name,
         dataset,
         target,
-        parts={part: torch.as_tensor(ids) for part, ids in split.items()},
+        splits={split: torch.as_tensor(ids) for split, ids in splits.items()},
         num_outputs=int(meta["num classes" if target == "class" else "num tasks"]),
         metric=meta["metric"],
         encoder="ogb" if ogb.is_molecular(config.name) else "",

@@ -32,15 +32,15 @@ def load(config: Config, where: Roots) -> LinksDataset:
     """The graph of training edges of `ogb.linkproppred.PygLinkPropPredDataset(config.name)`, and its split."""
     import torch
 
-    graphs, split = ogb.loaded(config.name, where, "cora --set dataset.task=links")
-    data, ranked = graphs[0], "target_node_neg" in split["test"]
+    graphs, splits = ogb.loaded(config.name, where, "cora --set dataset.task=links")
+    data, ranked = graphs[0], "target_node_neg" in splits["test"]
     positives, negatives = {}, {}
-    for part, links in split.items():
+    for split, links in splits.items():
         pairs = (links["source_node"], links["target_node"]) if "source_node" in links else links["edge"].T
-        positives[part] = torch.stack([torch.as_tensor(ends).long() for ends in pairs])
-        if part in EVALUATED:
+        positives[split] = torch.stack([torch.as_tensor(ends).long() for ends in pairs])
+        if split in EVALUATED:
             none = links["target_node_neg"] if ranked else links["edge_neg"].T
-            negatives[part] = torch.as_tensor(none).long().contiguous()
+            negatives[split] = torch.as_tensor(none).long().contiguous()
     metric = ogb.meta(config.name)["metric"]
     return LinksDataset(
         config.name,

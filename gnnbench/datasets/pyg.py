@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from gnnbench.config import Count, DatasetConfig
 from gnnbench.datasets import GraphsDataset, NodeDataset, Roots, TypedDataset, _disk
 from gnnbench.datasets._disk import Place
-from gnnbench.datasets._kinds import MASKS, PARTS
+from gnnbench.datasets._kinds import MASKS, SPLITS
 from gnnbench.errors import DatasetError, did_you_mean
 
 # Folders that several classes share in common collections; otherwise a folder is called like its class.
@@ -166,7 +166,7 @@ def read(
         converted = _convert(name, asked.dataset_class, dataset, split_index)
     if not dataset.has_download and asked.dataset_class != "KarateClub":
         converted.name = f"synthetic {name}"
-        converted.made_up = ["graph", "features", "labels", "split"]
+        converted.synthetic_parts = ["graph", "features", "labels", "split"]
     return converted
 
 
@@ -180,7 +180,7 @@ def opened(
     """
     import torch_geometric
 
-    variants: list[dict[str, Any]] = [{"split": part} for part in splits] or [{}]
+    variants: list[dict[str, Any]] = [{"split": split} for split in splits] or [{}]
     place = _find(name, asked, where, stand_in)
     raw = {"raw_dir": property(lambda self: str(place.folder))} if place else {}
     # All that is there, as some classes read more than they name.
@@ -209,8 +209,8 @@ def joined(known: Known, where: Roots, stand_in: str, **options: Any) -> GraphsD
     from gnnbench.datasets import _prepare_graphs
 
     name = known.args["name"]
-    datasets = opened(name, known, where, stand_in, splits=PARTS)
-    return _prepare_graphs.from_pyg(name, dict(zip(PARTS, datasets, strict=True)), **options)
+    datasets = opened(name, known, where, stand_in, splits=SPLITS)
+    return _prepare_graphs.from_pyg(name, dict(zip(SPLITS, datasets, strict=True)), **options)
 
 
 def dataset_class(name: str) -> type:
@@ -271,10 +271,10 @@ def _convert(name: str, class_name: str, dataset: Any, split_index: int) -> Node
     nodes = data.num_nodes
     x = torch.empty(nodes, 0) if data.x is None else data.x.to_dense().float()
     y = torch.full((nodes,), -1) if data.y is None else _prepare.targets(name, data.y)
-    masks: dict[str, Any] = {part: data.get(part, torch.zeros(nodes)) for part in MASKS}
-    for part, mask in masks.items():
+    masks: dict[str, Any] = {name: data.get(name, torch.zeros(nodes)) for name in MASKS}
+    for split, mask in masks.items():
         if mask.dim() == 2 and split_index >= mask.size(1):
             raise DatasetError(f"{name} has {mask.size(1)} splits; split_index {split_index} is not below that")
-        masks[part] = (mask[:, split_index] if mask.dim() == 2 else mask).bool()
+        masks[split] = (mask[:, split_index] if mask.dim() == 2 else mask).bool()
     classes = y.size(1) if y.dim() == 2 else int(y.max()) + 1
     return NodeDataset(name, data.edge_index.long(), x, y, **masks, num_classes=classes)

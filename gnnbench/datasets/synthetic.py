@@ -168,7 +168,7 @@ def load(config: Config, where: Roots) -> NodeDataset:
         val_mask=part == 2,
         test_mask=part == 3,
         num_classes=config.classes or preset.classes,
-        made_up=["graph", "features", "labels", "split"],
+        synthetic_parts=["graph", "features", "labels", "split"],
     )
 
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from gnnbench.config import DatasetConfig
 from gnnbench.datasets import GraphsDataset, Offer, Roots, one_of, synthetic
-from gnnbench.datasets._kinds import PARTS
+from gnnbench.datasets._kinds import SPLITS
 from gnnbench.datasets.synthetic import Floats, Ints
 
 PEAK_BYTES_PER_EDGE = 24  # of generation: what is kept, and what is written
@@ -35,7 +35,7 @@ class Shape:
     Attributes:
         kind: "pattern" (find the nodes of a planted graph), "cluster" (find communities), "image" (classify
             superpixels as a whole) or "scene" (classify each superpixel).
-        train, val, test: graphs in each part.
+        train, val, test: graphs in each split.
         nodes, edges: their means over graphs, edges in both directions.
         features: of a node.
         classes: of a graph, or of a node for all kinds but "image".
@@ -105,18 +105,18 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     return GraphsDataset(
         name,
         **synthetic.generated(_folder(config, sizes, where), draw),
-        parts=dict(zip(PARTS, torch.arange(sum(sizes)).split(sizes), strict=True)),
+        splits=dict(zip(SPLITS, torch.arange(sum(sizes)).split(sizes), strict=True)),
         target="class",
         num_outputs=shape.classes,
         metric="macro F1" if shape.kind == "scene" else "accuracy",
         per_node=shape.kind != "image",
-        made_up=["graphs", "features", "labels", "split"],
+        synthetic_parts=["graphs", "features", "labels", "split"],
     )
 
 
 def _sizes(shape: Shape, scale: float) -> list[int]:
-    """Graphs in each part, at least one."""
-    return [max(1, round(getattr(shape, part) * scale)) for part in PARTS]
+    """Graphs in each split, at least one."""
+    return [max(1, round(getattr(shape, split) * scale)) for split in SPLITS]
 
 
 def _folder(config: Config, sizes: list[int], where: Roots) -> Path:

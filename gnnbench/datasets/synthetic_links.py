@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gnnbench.config import Positive
 from gnnbench.datasets import LinksDataset, Offer, Roots, one_of, synthetic
-from gnnbench.datasets._kinds import PARTS
+from gnnbench.datasets._kinds import SPLITS
 from gnnbench.datasets.synthetic import Shape
 
 SPLIT = 1 << 33  # what a seed is used for, beside the purposes of `_prepare`
@@ -65,8 +65,8 @@ def load(config: Config, where: Roots) -> LinksDataset:
     generator = torch.Generator().manual_seed(SPLIT + config.seed)
     order = torch.randperm(links.size(1), generator=generator)
     val, test = (int(share * links.size(1)) for share in (preset.val, preset.test))
-    parts = order.split([links.size(1) - val - test, val, test])
-    positives = {name: links[:, part] for name, part in zip(PARTS, parts, strict=True)}
+    chosen = order.split([links.size(1) - val - test, val, test])
+    positives = {split: links[:, ids] for split, ids in zip(SPLITS, chosen, strict=True)}
     train = positives["train"]
     return LinksDataset(
         synthetic.name(config),
@@ -74,5 +74,5 @@ def load(config: Config, where: Roots) -> LinksDataset:
         x=arrays["x"],
         positives=positives,
         metric=preset.metric,
-        made_up=["graph", "features", "split"],
+        synthetic_parts=["graph", "features", "split"],
     )

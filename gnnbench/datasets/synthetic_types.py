@@ -77,10 +77,10 @@ def load(config: Config, where: Roots) -> TypedDataset:
     papers.x, papers.y = torch.from_numpy(np.concatenate([*x])), torch.from_numpy(community["paper"])
     bounds = [int(share * nodes["paper"]) for share in np.cumsum(SPLIT[:2])]
     order = torch.from_numpy(rng.permutation(nodes["paper"]))
-    for part, chosen in zip(MASKS, order.tensor_split(bounds), strict=True):
-        papers[part] = _prepare.mask_of(nodes["paper"], chosen)
+    for mask, chosen in zip(MASKS, order.tensor_split(bounds), strict=True):
+        papers[mask] = _prepare.mask_of(nodes["paper"], chosen)
     dataset = _prepare.typed(name, data)
-    dataset.made_up = ["graph", "features", "labels", "split"]
+    dataset.synthetic_parts = ["graph", "features", "labels", "split"]
     return dataset
 
 

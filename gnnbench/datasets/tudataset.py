@@ -76,5 +76,5 @@ def load(config: Config, where: Roots) -> GraphsDataset:
     fold = _prepare_graphs.fold_of(y, FOLDS, config.seed)
     test, val = fold == config.fold, fold == (config.fold + 1) % FOLDS
     masks = {"train": ~(test | val), "val": val, "test": test}
-    graphs.parts = {part: mask.nonzero().flatten() for part, mask in masks.items()}
+    graphs.splits = {split: mask.nonzero().flatten() for split, mask in masks.items()}
     return graphs

@@ -32,13 +32,13 @@ def load(config: Config, where: Roots) -> LinksDataset:
 
     (dataset,) = pyg.opened("WordNet18RR", KNOWN["wordnet18rr"], where, "cora --set dataset.task=links")
     data = dataset[0]
-    masks = {part: data[f"{part}_mask"] for part in ("train", "val", "test")}
+    masks = {split: data[f"{split}_mask"] for split in ("train", "val", "test")}
     train = data.edge_index[:, masks["train"]]
     return LinksDataset(
         "WordNet18RR",
         torch.cat([train, train.flip(0)], 1),
         torch.empty(data.num_nodes, 0),
-        positives={part: data.edge_index[:, mask] for part, mask in masks.items()},
-        relations={part: data.edge_type[mask] for part, mask in masks.items()},
+        positives={split: data.edge_index[:, mask] for split, mask in masks.items()},
+        relations={split: data.edge_type[mask] for split, mask in masks.items()},
         num_relations=int(data.edge_type.max()) + 1,
     )

@@ -45,7 +45,7 @@ class Row(Record):
     memory_increase_bytes: int | None = Field(None, description="highest over rounds")
     memory_ratio: float | None = Field(None, description="peak memory over that of pyg; below 1 is less")
     prepare_s: float | None = Field(None, description="median over rounds")
-    scores: Evaluation | None = Field(None, description="metric of each part of the split; None without weights")
+    scores: Evaluation | None = Field(None, description="metric of each split; None without weights")
     bindings: list[Binding] = Field([], description="which conv ran on which kernels")
 
 

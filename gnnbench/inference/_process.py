@@ -49,7 +49,7 @@ class Process(OfRun):
     outputs: int | None = Field(None, description="rows of the outputs: nodes, or graphs")
     peak_memory_bytes: int | None = Field(None, description="highest of the first pass")
     memory_increase_bytes: int | None = Field(None, description="peak above the level before it")
-    scores: Evaluation | None = Field(None, description="metric of each part of the split; None without weights")
+    scores: Evaluation | None = Field(None, description="metric of each split; None without weights")
     bindings: list[Binding] = Field([], description="which conv ran on which kernels")
     verdict: BackendParity | None = Field(None, description="beside the reference; None where it is that itself")
     warnings: list[str] = Field([], description="doubts about the figures")

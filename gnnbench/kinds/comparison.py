@@ -117,7 +117,7 @@ def reasons(record: schema.Comparison | Inference) -> Iterator[str]:
 
 def _conditions(record: schema.Comparison) -> Iterator[str]:
     for row in record.rows:
-        if told := [f"{part} {units.seconds(time.median)}" for part, time in row.parts_s.items()]:
+        if told := [f"{phase} {units.seconds(time.median)}" for phase, time in row.parts_s.items()]:
             yield f"{row.backend}, within load and forward: {', '.join(told)}"
     for row in record.rows:
         yield from kernels(row.bindings, row.backend)
@@ -318,6 +318,6 @@ def _epochs(timed: Sequence[Row], rounds: Rounds) -> Picture:
 def _phases(row: Row) -> dict[str, float]:
     assert row.epoch_s
     names = ("load", "forward", "backward", "optimizer")
-    parts = {name: summary.median for name in names if (summary := getattr(row, f"{name}_s"))}
+    phases = {name: summary.median for name in names if (summary := getattr(row, f"{name}_s"))}
     between = "between" if row.optimizer_s else "optimizer and between"
-    return {**parts, between: max(0.0, row.epoch_s.median - sum(parts.values()))}
+    return {**phases, between: max(0.0, row.epoch_s.median - sum(phases.values()))}

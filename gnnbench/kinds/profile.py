@@ -84,11 +84,11 @@ def _layers(profile: profiling.Profile) -> Table:
     running = sorted(profile.ops, key=lambda op: (PHASES.index(op.phase), op.layer))
     rows = []
     for layer, ops in grouped(running, attrgetter("layer")).items():
-        parts = {part: sum(_seconds(profile, op) for op in ops if op.phase == part) for part in OF_LAYERS}
+        times = {phase: sum(_seconds(profile, op) for op in ops if op.phase == phase) for phase in OF_LAYERS}
         rows.append(
             {
                 "layer": layer or "between phases",
-                **{part: units.seconds(seconds) if seconds else "–" for part, seconds in parts.items()},
+                **{phase: units.seconds(seconds) if seconds else "–" for phase, seconds in times.items()},
                 "time": units.seconds(sum(_seconds(profile, op) for op in ops)),
                 "share": f"{sum(op.share for op in ops):.1%}",
             }
@@ -153,8 +153,8 @@ def _verdict(profile: profiling.Profile) -> list[str]:
 
 def _pictures(profile: profiling.Profile) -> Iterator[Picture]:
     phases = {phase: sum(_seconds(profile, op) for op in profile.ops if op.phase == phase) for phase in PHASES}
-    if parts := {phase or "between": seconds for phase, seconds in phases.items() if seconds}:
+    if times := {phase or "between": seconds for phase, seconds in phases.items() if seconds}:
         of_epochs = "Means of the profiled epochs."
-        yield Picture("What an epoch is made of", of_epochs, stacks({profile.backend: parts}))
+        yield Picture("What an epoch is made of", of_epochs, stacks({profile.backend: times}))
     for panel in panels(profile):
         yield Picture("Memory over time", TENSORS, panel)

@@ -119,8 +119,8 @@ def _notes(record: papers.Reproduction) -> Iterator[str]:
     for cell in record.cells:
         if cell.outcome and cell.outcome.status != "ok":
             yield f"Cell {cell.key}: {ended(cell.outcome.status)}: {cell.outcome.reason}"
-    if made_up := dict.fromkeys(one.graph for one in record.measurements if "synthetic" in one.graph):
-        yield f"Synthetic stand-ins, not the paper's data: {'; '.join(made_up)}"
+    if stand_ins := dict.fromkeys(one.graph for one in record.measurements if "synthetic" in one.graph):
+        yield f"Synthetic stand-ins, not the paper's data: {'; '.join(stand_ins)}"
     hardware = dict.fromkeys(finding.claim.hardware for finding in record.findings if finding.claim.hardware)
     yield f"Published on: {', '.join([*hardware, paper.machine])}"
     yield from machine(record.environment)
@@ -331,7 +331,7 @@ def _epochs(record: papers.Reproduction) -> Iterator[Bars]:
     """Draw what an epoch of every model and implementation is made of; one panel per graph."""
     known = (one for one in record.measurements if one.parts_s)
     for graph, trained in grouped(known, attrgetter("graph")).items():
-        parts = dict.fromkeys(part for one in trained for part in one.parts_s)
-        series = [Series(part, [one.parts_s.get(part) for one in trained]) for part in parts]
+        phases = dict.fromkeys(phase for one in trained for phase in one.parts_s)
+        series = [Series(phase, [one.parts_s.get(phase) for one in trained]) for phase in phases]
         groups = [f"{one.op}\n{_named(one.implementation, record.paper.ours)}" for one in trained]
         yield Bars(f"epochs on {graph}", "seconds", groups, series, stacked=True)

@@ -17,7 +17,7 @@ from gnnbench.report.page import Grid, Section, Tone, section_of
 from gnnbench.report.plots import Picture, Strip, Strips, curves, stacks
 from gnnbench.report.tables import Cells, Table, ended, facts, time_cell
 from gnnbench.results import files
-from gnnbench.results.schema import PARTS, Binding, ChoiceRecord, DatasetFacts, Evaluation, Result, Sample, Summary
+from gnnbench.results.schema import OUTER, Binding, ChoiceRecord, DatasetFacts, Evaluation, Result, Sample, Summary
 from gnnbench.stats import grouped
 
 if TYPE_CHECKING:
@@ -231,8 +231,8 @@ def graph(facts: DatasetFacts | None) -> Iterator[str]:
         yield f"{label}: " + ", ".join(f"{getattr(facts, name):,} {name}" for name in names)
     if facts.reorder_s is not None:
         yield f"Nodes reordered by {facts.reorder} in {units.seconds(facts.reorder_s)}, once per graph"
-    if facts.made_up:
-        yield f"Synthetic, not real data: {', '.join(facts.made_up)}"
+    if facts.synthetic_parts:
+        yield f"Synthetic, not real data: {', '.join(facts.synthetic_parts)}"
 
 
 def _epoch(sample: Sample, evaluation: Evaluation | None) -> Cells:
@@ -251,7 +251,7 @@ def _epoch(sample: Sample, evaluation: Evaluation | None) -> Cells:
 
 def _times(result: Result) -> Iterator[tuple[str, str, str]]:
     for phase in ("epoch", *PHASES):
-        names = {phase: phase} | {part: f"  {part}" for part, whole in PARTS.items() if whole == phase}
+        names = {phase: phase} | {inner: f"  {inner}" for inner, outer in OUTER.items() if outer == phase}
         for name, label in names.items():
             if not (summary := getattr(result, f"{name}_s")):
                 continue

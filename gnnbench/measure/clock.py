@@ -16,7 +16,7 @@ from gnnbench.results.schema import Sample
 
 T = TypeVar("T")
 PHASES = ("load", "forward", "backward", "exchange", "optimizer")
-PARTS = ("encoder", "decoder", "loss")  # of the forward phase, whose time includes theirs
+INNER = ("encoder", "decoder", "loss")  # of the forward phase, whose time includes theirs
 PAUSED = "paused"
 
 
@@ -87,7 +87,7 @@ class Recorder:
     @contextmanager
     def epoch(self) -> Iterator[None]:
         """Time one epoch and take its peak memory."""
-        self._seconds = dict.fromkeys(PHASES + PARTS)
+        self._seconds = dict.fromkeys(PHASES + INNER)
         self._inner_s = 0.0
         self.meter.reset()
         joules = self.joules() if self.joules else 0.0
@@ -106,7 +106,7 @@ class Recorder:
         yield
         elapsed_s = self.now() - start
         self._seconds[name] = (self._seconds.get(name) or 0.0) + elapsed_s - self._inner_s
-        self._inner_s = before + (self._inner_s if name in PARTS else elapsed_s)
+        self._inner_s = before + (self._inner_s if name in INNER else elapsed_s)
 
     def sample(
         self, repeat: int, epoch: int, loss: float, held_bytes: int = 0, loading_s: float | None = None

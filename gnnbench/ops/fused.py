@@ -71,11 +71,11 @@ def computed(kernels: Kernels, graph: Graph, program: Program, tensors: Sequence
         sinks = [k for k, sink in enumerate(program.sinks) if (sink.place == "source") == reverse]
         if not sinks:
             continue
-        part, used = _part(program, tuple(sinks), reverse)
+        sub, used = _subprogram(program, tuple(sinks), reverse)
         over, edge_id = (graph.transpose, None) if reverse else (graph, graph.edge_id)
-        if reverse and any(leaf.place == "edge" for leaf in part.leaves):
+        if reverse and any(leaf.place == "edge" for leaf in sub.leaves):
             edge_id = graph.once("edge_id of the transpose", lambda: _transposed_id(graph))
-        for k, out in zip(sinks, kernels.program(over, part, [tensors[k] for k in used], edge_id), strict=True):
+        for k, out in zip(sinks, kernels.program(over, sub, [tensors[k] for k in used], edge_id), strict=True):
             outs[k] = out
     return tuple(out for out in outs if out is not None)
 
@@ -85,10 +85,10 @@ def _transposed_id(graph: Graph) -> Tensor:
 
 
 @functools.lru_cache(1024)
-def _part(program: Program, sinks: tuple[int, ...], reverse: bool) -> tuple[Program, tuple[int, ...]]:
+def _subprogram(program: Program, sinks: tuple[int, ...], reverse: bool) -> tuple[Program, tuple[int, ...]]:
     """The Program of some sinks, all over nodes, seen from these, or over edges; and the leaves that it needs."""
-    part, used = Writer(program, ()).program([program.sinks[k] for k in sinks])
+    sub, used = Writer(program, ()).program([program.sinks[k] for k in sinks])
     if reverse:
-        leaves = tuple(Leaf(SWAPPED[place], width) for place, width in part.leaves)
-        part = part._replace(leaves=leaves, sinks=tuple(s._replace(place=SWAPPED[s.place]) for s in part.sinks))
-    return part, used
+        leaves = tuple(Leaf(SWAPPED[place], width) for place, width in sub.leaves)
+        sub = sub._replace(leaves=leaves, sinks=tuple(s._replace(place=SWAPPED[s.place]) for s in sub.sinks))
+    return sub, used

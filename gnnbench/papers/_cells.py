@@ -25,7 +25,7 @@ from gnnbench.tuning.store import Tuned
 CPU_KERNELS = "CPU"
 C = TypeVar("C", bound="_OfKernels")
 EpochPhase = Literal["epoch", "forward"]
-PARTS: tuple[Phase, ...] = ("load", "forward", "backward", "optimizer")
+PHASES: tuple[Phase, ...] = ("load", "forward", "backward", "optimizer")
 
 
 class _Cell(Record):
@@ -113,8 +113,8 @@ class Training(_Cell):
             },
         }
         if phase == "epoch":
-            parts = {part: [*chain.from_iterable(schema.times(ours, part))] for part in PARTS}
-            figures["parts_s"] = {part: median(seconds) for part, seconds in parts.items() if seconds}
+            times = {phase: [*chain.from_iterable(schema.times(ours, phase))] for phase in PHASES}
+            figures["parts_s"] = {phase: median(seconds) for phase, seconds in times.items() if seconds}
             figures |= {"memory_bytes": row.memory_increase_bytes, "published_memory_bytes": row.peak_memory_bytes}
             figures |= {"prepare_s": row.prepare_s, "break_even_epochs": row.break_even_epochs}
         return figures

@@ -47,7 +47,7 @@ class PartData(NodeDataset):
         col: [e] int32, columns among [halo of lower parts | my nodes | halo of higher parts], ascending in a row.
         halo: [h] int64, new ids of the sources of my edges that other parts own, ascending.
         x, y, train_mask, val_mask, test_mask: of my nodes, as in `NodeDataset`.
-        name, num_classes, metric, made_up, notes: of the whole dataset, as in `NodeDataset`.
+        name, num_classes, metric, synthetic_parts, notes: of the whole dataset, as in `NodeDataset`.
         num_nodes, num_edges: of the whole graph; num_rows: my nodes.
     """
 

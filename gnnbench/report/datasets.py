@@ -34,8 +34,8 @@ def listing(offers: Sequence[Offer], where: Roots) -> Table:
 
 def info(about: DatasetInfo) -> Table:
     """One dataset."""
-    made_up = [f"Synthetic, not real data: {', '.join(about.made_up)}"] if about.made_up else []
-    return facts(_facts(about), title=about.name, notes=[*made_up, *about.notes])
+    synthetic = [f"Synthetic, not real data: {', '.join(about.synthetic_parts)}"] if about.synthetic_parts else []
+    return facts(_facts(about), title=about.name, notes=[*synthetic, *about.notes])
 
 
 def arrays(header: Header, folder: Path) -> Table:

@@ -261,9 +261,9 @@ def save(panels: Sequence[Chart], title: str, *paths: Path) -> None:
     figure = Figure(figsize=(inches, 4.8 * len(rows)), layout="constrained")
     figure.suptitle(textwrap.fill(title, int(LETTERS_PER_INCH * inches)))
     for row, line in zip(rows, figure.subfigures(len(rows), 1, squeeze=False)[:, 0], strict=True):
-        parts = line.subfigures(1, len(row), squeeze=False, width_ratios=[*map(_inches, row)])[0]
-        for panel, part in zip(row, parts, strict=True):
-            draw(panel, part)
+        subfigures = line.subfigures(1, len(row), squeeze=False, width_ratios=[*map(_inches, row)])[0]
+        for panel, subfigure in zip(row, subfigures, strict=True):
+            draw(panel, subfigure)
     for path in paths:
         picture, kind = io.BytesIO(), path.suffix.lower()[1:]
         with rc_context({"svg.hashsalt": "gnnbench"}):  # the same figures give the same file
@@ -278,9 +278,9 @@ def _inches(panel: Chart) -> float:
     return max(6.4, max(1.3, (longest + 1) / LETTERS_PER_TICK) * len(panel.groups))
 
 
-def draw(panel: Chart, part: FigureBase) -> None:
-    """Put one panel on a figure or a part of it, whose layout is constrained."""
-    axes = part.subplots()
+def draw(panel: Chart, figure: FigureBase) -> None:
+    """Put one panel on a figure or a subfigure, whose layout is constrained."""
+    axes = figure.subplots()
     panel.draw(axes)
     axes.set(title=panel.title, ylabel=panel.y_label)
     axes.set_axisbelow(True)
@@ -288,7 +288,7 @@ def draw(panel: Chart, part: FigureBase) -> None:
     if len(labels) > (isinstance(panel, Panel) and panel.linear):
         longest = max(map(len, labels)) + 6  # with its mark
         fitting = int(LETTERS_PER_INCH * _inches(panel) / longest)
-        part.legend(loc="outside lower center", ncols=max(1, min(3, fitting)), frameon=False)
+        figure.legend(loc="outside lower center", ncols=max(1, min(3, fitting)), frameon=False)
 
 
 def logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
@@ -354,8 +354,8 @@ class Picture(NamedTuple):
 def stacks(rows: Mapping[str, Mapping[str, float]]) -> Bars:
     """Draw what a time is made of: a bar per row, its parts in seconds one above the other."""
     unit, scale = units.scale(max(sum(row.values()) for row in rows.values()))
-    parts = dict.fromkeys(part for row in rows.values() for part in row)
-    series = [Series(part, [row.get(part, 0.0) / scale for row in rows.values()]) for part in parts]
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    series = [Series(name, [row.get(name, 0.0) / scale for row in rows.values()]) for name in names]
     return Bars("", unit, [name.replace(":", "\n") for name in rows], series, stacked=True)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from gnnbench import stats
 from gnnbench.stats import grouped
@@ -37,8 +37,15 @@ MODES: dict[Mode, str] = {  # of inference, in words
     "layerwise": "a layer at a time",
     "sampled": "on sampled neighbourhoods",
 }
-# Within which phase each part is.
-PARTS: dict[Phase, Phase] = {"negatives": "load", "encoder": "forward", "decoder": "forward", "loss": "forward"}
+SyntheticParts = Annotated[  # `made_up` in version 0.1
+    list[str],
+    Field(
+        validation_alias=AliasChoices("synthetic_parts", "made_up"),
+        description="what is not real: graph or graphs, features, labels, split, negatives",
+    ),
+]
+# Phases within others, and these.
+OUTER: dict[Phase, Phase] = {"negatives": "load", "encoder": "forward", "decoder": "forward", "loss": "forward"}
 
 
 class Record(BaseModel):
@@ -106,7 +113,7 @@ class DatasetFacts(Record):
     """Facts of the dataset after loading."""
 
     name: str
-    made_up: list[str] = Field(description="what is not real: graph, features, labels, split")
+    synthetic_parts: SyntheticParts
     graphs: int | None = Field(None, description="how many there are; None for one that is trained on whole")
     train_graphs: int | None = Field(None, description="of an epoch")
     train_edges: int | None = Field(None, description="of these graphs, an undirected edge counting twice")

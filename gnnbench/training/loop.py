@@ -144,19 +144,19 @@ class Trainer:
         return self.epoch - schema.best(evaluations).epoch >= self.config.patience
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch} | {name: part.state_dict() for name, part in self._parts.items()}
+        return {"epoch": self.epoch} | {name: each.state_dict() for name, each in self._stateful.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch = state["epoch"]
-        for name, part in self._parts.items():
-            part.load_state_dict(state[name])
+        for name, each in self._stateful.items():
+            each.load_state_dict(state[name])
 
     @property
-    def _parts(self) -> dict[str, Any]:
+    def _stateful(self) -> dict[str, Any]:
         """By name in a checkpoint, all that has a state."""
-        parts = {"model": self.model, "optimizer": self.optimizer, "plateau": self.plateau}
-        parts |= {f"schedule {number}": schedule for number, schedule in enumerate(self.schedules)}
-        return {name: part for name, part in parts.items() if part is not None}
+        stateful = {"model": self.model, "optimizer": self.optimizer, "plateau": self.plateau}
+        stateful |= {f"schedule {number}": schedule for number, schedule in enumerate(self.schedules)}
+        return {name: each for name, each in stateful.items() if each is not None}
 
 
 class CudaGraph:

@@ -60,7 +60,7 @@ def opened(
     dims = ModelDims.of(dataset)
     counts: dict[str, int | None] = {}
     if isinstance(dataset, GraphsDataset):
-        train = dataset.parts["train"]
+        train = dataset.splits["train"]
         edges = int(dataset.edge_ptr.diff()[train].sum())
         counts = {"graphs": dataset.num_graphs, "train_graphs": len(train), "train_edges": edges}
     elif isinstance(dataset, LinksDataset | TypedDataset):
@@ -72,7 +72,7 @@ def opened(
     record.dataset = dataset.label
     record.dataset_facts = DatasetFacts(
         name=dataset.name,
-        made_up=dataset.made_up,
+        synthetic_parts=dataset.synthetic_parts,
         nodes=dataset.num_nodes,
         edges=dataset.num_edges,
         features=dims.features,

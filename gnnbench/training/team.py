@@ -184,10 +184,10 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
 
 def figures(team: Team, batching: Batching, samples: Sequence[Sample]) -> list[Worker]:
     """Those of every worker, from the `samples` that it took itself; none of one alone, or without epochs."""
-    if not batching.part or not samples:
+    if not batching.share or not samples:
         return []
     kept = counted(samples)
     times = {name: statistics.median(getattr(sample, name) or 0.0 for sample in kept) for name in TIMES}
     memory = {"peak_memory_bytes": max(sample.peak_memory_bytes for sample in kept)}
-    every = team.collected({**batching.part, **memory, **times})
+    every = team.collected({**batching.share, **memory, **times})
     return [Worker(rank=rank, **figures) for rank, figures in enumerate(every)]

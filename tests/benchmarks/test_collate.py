@@ -40,7 +40,7 @@ def some_graphs(count: int = 23, per_node: bool = False) -> GraphsDataset:
         edge_index=torch.cat(edges, dim=1).int(),
         x=torch.randint(5, (int(sizes.sum()), 4), generator=draw),
         y=y,
-        parts={"train": torch.arange(count), "val": torch.arange(0), "test": torch.arange(0)},
+        splits={"train": torch.arange(count), "val": torch.arange(0), "test": torch.arange(0)},
         target="labels",
         num_outputs=2,
         per_node=per_node,

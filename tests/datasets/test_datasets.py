@@ -38,10 +38,10 @@ def test_real_graphs_have_their_published_counts(cache: Path, spec: str) -> None
     assert info.symmetric
     assert sum(info.class_counts) + info.missing_targets == nodes
     if split is None:
-        assert dataset.made_up == ["split"]
+        assert dataset.synthetic_parts == ["split"]
     else:
         assert [info.train, info.val, info.test] == split
-        assert dataset.made_up == []
+        assert dataset.synthetic_parts == []
     assert snapshot(REAL) == before
 
 

@@ -135,7 +135,7 @@ def test_features_labels_and_split_from_files_beside(where: Roots, tmp_path: Pat
     else:
         split = write(tmp_path / "split.txt", "train\nval\ntrain\ntest\nnone\n")
     dataset = load(where, graph, features=tmp_path / f"x.{kind}", labels=tmp_path / f"y.{kind}", split=split)
-    assert dataset.made_up == []
+    assert dataset.synthetic_parts == []
     assert (dataset.x.tolist(), dataset.y.tolist()) == (x.tolist(), y.tolist())
     masks = [getattr(dataset, f"{part}_mask").nonzero().flatten().tolist() for part in ("train", "val", "test")]
     assert masks == [[0, 2], [1], [3]]
@@ -223,7 +223,7 @@ BAD_ARRAYS = {
     "negative label": ({"edge_index": EDGES, "y": [0, 1, -2, 0, 0]}, "label -2 is outside the range"),
     "real label": ({"edge_index": EDGES, "y": [0, 0.5, 1, 0, 0]}, "labels must be whole numbers"),
     "multilabel of 2": ({"edge_index": EDGES, "y": np.full((5, 2), 2)}, "must each be 0 or 1"),
-    "short mask": ({"edge_index": EDGES, "train_mask": [True]}, r"a part has shape \[1\]"),
+    "short mask": ({"edge_index": EDGES, "train_mask": [True]}, r"a split has shape \[1\]"),
 }
 
 
@@ -242,9 +242,9 @@ def test_bad_archives_are_refused_in_one_sentence(where: Roots, tmp_path: Path, 
         ("features", "1 2\n3 4\n", r"features have shape \[2, 2\], but the graph has 5 nodes"),
         ("features", "a\n" * 5, "holds 'a', but must hold numbers alone"),
         ("labels", "0\n1\n9\n1\n0\n", "class 9 among 5 targets"),
-        ("split", "train\ntrian\n", "unknown part 'trian'; allowed: train, val, test, none"),
+        ("split", "train\ntrian\n", "unknown split 'trian'; allowed: train, val, test, none"),
         ("split", "val\n" * 5, "the training split is empty"),
-        ("split", "train\n", r"a part has shape \[1\], but the graph has 5 nodes"),
+        ("split", "train\n", r"a split has shape \[1\], but the graph has 5 nodes"),
     ],
 )
 def test_bad_files_beside_are_refused(where: Roots, tmp_path: Path, key: str, text: str, message: str) -> None:

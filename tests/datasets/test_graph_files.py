@@ -53,7 +53,7 @@ def test_a_folder_of_three_files_is_a_split(where: Roots, tmp_path: Path) -> Non
         saved(tmp_path / f"{part}.pt")
     dataset = load(where, tmp_path)
     assert datasets.parse(f"{tmp_path}/") == {"source": "files", "path": f"{tmp_path}/"}
-    assert {part: ids.tolist() for part, ids in dataset.parts.items()} == {
+    assert {part: ids.tolist() for part, ids in dataset.splits.items()} == {
         "train": [0, 1, 2],
         "val": [3, 4, 5],
         "test": [6, 7, 8],
@@ -81,7 +81,7 @@ def test_targets_tell_the_task(
 ) -> None:
     dataset = load(where, saved(tmp_path / "g.pt", y))
     assert (dataset.target, dataset.num_outputs, dataset.per_node) == (target, outputs, per_node)
-    assert "labels" in dataset.made_up or y is not None
+    assert "labels" in dataset.synthetic_parts or y is not None
 
 
 def test_the_text_files_of_tudataset(where: Roots, tmp_path: Path) -> None:

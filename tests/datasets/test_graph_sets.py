@@ -17,7 +17,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from gnnbench import datasets
 from gnnbench.datasets import GraphsDataset, Roots, _prepare_graphs, tudataset
 from gnnbench.datasets import _describe as describe
-from gnnbench.datasets._kinds import PARTS
+from gnnbench.datasets._kinds import SPLITS
 from gnnbench.errors import DatasetError
 from tests.support.real_data import REAL, load, needs_data, snapshot
 from tests.support.tables import write_csv
@@ -52,7 +52,7 @@ def test_real_sets_have_their_published_counts(cache: Path, spec: str) -> None:
     dataset = load(spec, Roots(REAL, cache))
     known, info = tudataset.KNOWN[spec], describe.info(dataset)
     assert (info.graphs, info.nodes, info.edges) == (known.graphs, known.nodes, known.edges)
-    assert dataset.made_up == []
+    assert dataset.synthetic_parts == []
     if spec == "imdb-binary":
         degree = dataset.x.argmax(1).bincount(minlength=64)
         assert (int(dataset.x.sum()), int(degree[0])) == (info.nodes, 0)
@@ -77,15 +77,15 @@ def test_real_graphs_are_those_of_pyg(cache: Path, tmp_path: Path) -> None:
 def test_ten_folds_test_every_graph_once_with_equal_shares_of_each_class(cache: Path) -> None:
     sets = [load("mutag", Roots(REAL, cache), fold=fold) for fold in range(10)]
     y = sets[0].y
-    assert sorted(torch.cat([each.parts["test"] for each in sets]).tolist()) == list(range(188))
+    assert sorted(torch.cat([each.splits["test"] for each in sets]).tolist()) == list(range(188))
     for each, following in zip(sets, [*sets[1:], sets[0]], strict=True):
-        assert sorted(torch.cat(list(each.parts.values())).tolist()) == list(range(188))
-        assert torch.equal(each.parts["val"], following.parts["test"])
+        assert sorted(torch.cat(list(each.splits.values())).tolist()) == list(range(188))
+        assert torch.equal(each.splits["val"], following.splits["test"])
         assert each.label.startswith("MUTAG fold ")
-    counts = torch.stack([y[each.parts["test"]].bincount(minlength=2) for each in sets])
+    counts = torch.stack([y[each.splits["test"]].bincount(minlength=2) for each in sets])
     assert bool((counts.amax(0) - counts.amin(0) <= 1).all())
     other = load("mutag", Roots(REAL, cache), seed=1)
-    assert not torch.equal(other.parts["test"], sets[0].parts["test"])
+    assert not torch.equal(other.splits["test"], sets[0].splits["test"])
     with pytest.raises(ValidationError, match="less than 10"):
         load("mutag", Roots(REAL, cache), fold=10)
 
@@ -123,7 +123,7 @@ def test_molecules_of_ogb(where: Roots, capfd: pytest.CaptureFixture[str]) -> No
     assert dataset.edge_attr.tolist()[:3] == [[0, 0, 1], [0, 0, 1], [1, 0, 0]]
     assert (dataset.x.dtype, dataset.edge_attr.dtype, dataset.encoder) == (torch.int64, torch.int64, "ogb")
     assert (dataset.target, dataset.num_outputs, dataset.metric) == ("labels", 2, "rocauc")
-    assert [ids.tolist() for ids in dataset.parts.values()] == [[2], [0], [1]]
+    assert [ids.tolist() for ids in dataset.splits.values()] == [[2], [0], [1]]
     assert dataset.y.isnan().tolist() == [[False, False], [False, True], [False, False]]
     assert dataset.score(dataset.y.nan_to_num(), dataset.y) == 1.0
     assert np.isnan(dataset.score(dataset.y[:1], dataset.y[:1]))
@@ -153,19 +153,19 @@ def test_benchmark_sets_are_their_three_splits(where: Roots, name: str) -> None:
     path.parent.mkdir(parents=True)
     torch.save(splits, path)
     dataset = load(name.lower(), where)
-    assert [ids.tolist() for ids in dataset.parts.values()] == [[0, 1, 2], [3], [4, 5]]
+    assert [ids.tolist() for ids in dataset.splits.values()] == [[0, 1, 2], [3], [4, 5]]
     for number, raw in enumerate(raw for part in splits for raw in part):
         data = Data(**raw)
         positions = torch.cat([data.x, data.pos], 1) if name == "MNIST" else None
         check_same(graph(dataset, number), data, positions)
-    assert (dataset.per_node, dataset.metric, dataset.made_up) == (name == "PATTERN", "accuracy", [])
+    assert (dataset.per_node, dataset.metric, dataset.synthetic_parts) == (name == "PATTERN", "accuracy", [])
     assert [offer.on_disk for offer in datasets.listing(where) if offer.spec == name.lower()] == [True]
 
 
 def test_superpixels_to_segment(where: Roots) -> None:
     folder = where.raw / "LRGBDataset" / "pascalvoc-sp" / "raw"
     folder.mkdir(parents=True)
-    for part in PARTS:
+    for part in SPLITS:
         raw = drawn(5, 14, per_node=True, edge_attr=True)
         graphs = [(raw["x"], raw["edge_attr"], raw["edge_index"], raw["y"].tolist())]
         (folder / f"{part}.pickle").write_bytes(pickle.dumps(graphs * 2))
@@ -185,7 +185,7 @@ def test_peptides_are_downloaded_and_have_ogbs_categories(
 
     def download_url(url: str, folder: str) -> str:
         with zipfile.ZipFile(Path(folder) / "archive.zip", "w") as archive:
-            for part in PARTS:
+            for part in SPLITS:
                 torch.save(graphs * 2, where.cache / "part.pt")
                 archive.write(where.cache / "part.pt", f"peptides{spec}/{part}.pt")
         return str(Path(folder) / "archive.zip")

@@ -67,7 +67,7 @@ def test_repeated_edges_and_loops_are_no_links() -> None:
     split = _prepare.split_links(graph, CONFIG.model_copy(update={"train_share": 0.4, "val_share": 0.3}))
     assert sum(pairs.size(1) for pairs in split.positives.values()) == 3
     assert split.notes == [
-        "3 loops and repeated edges are left out, as a copy in another part would give a link away"
+        "3 loops and repeated edges are left out, as a copy in another split would give a link away"
     ]
 
 
@@ -185,10 +185,10 @@ def test_links_of_ones_own(where: Roots, tmp_path: Path) -> None:
     np.save(x, np.ones((6, 2)))
     typed = own(where, tmp_path, text, features=x, negatives=2)
     assert (typed.num_relations, typed.relations["train"].tolist()) == (2, [1])
-    assert (typed.edge_index.T.tolist(), typed.num_nodes, typed.made_up) == ([[4, 0]], 6, ["negatives"])
+    assert (typed.edge_index.T.tolist(), typed.num_nodes, typed.synthetic_parts) == ([[4, 0]], 6, ["negatives"])
     listed = own(where, tmp_path, "part,source,destination,label\ntrain,0,1,1\nval,2,3,1\nval,0,3,0\n")
     assert listed.negatives["val"].tolist() == [[0], [3]]
-    assert listed.made_up == ["features"]
+    assert listed.synthetic_parts == ["features"]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_bad_links_are_one_sentence(
 def test_what_a_benchmark_repeats_is_told() -> None:
     dataset = _prepare.finish_links(links(TRAIN, [*EDGES, (3, 4)], own_split=True), CONFIG)
     assert dataset.notes == ["100.0% of the test links are edges of messages too, in its own split"]
-    assert dataset.made_up == ["negatives"]
+    assert dataset.synthetic_parts == ["negatives"]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_ogbs_links_come_with_their_split_negatives_and_metric(where: Roots) -> 
     split = {"train": {"edge": [[0, 1], [1, 2]]}, "valid": evaluated, "test": {**evaluated, "edge": [[3, 4]]}}
     ogbl(where.raw / "ogb" / "ogbl_ddi", EDGES, split)
     dataset: Any = load("ogbl_ddi", where, embedding=4)
-    assert (dataset.metric, dataset.made_up, dataset.num_nodes) == ("hits@20", [], 6)
+    assert (dataset.metric, dataset.synthetic_parts, dataset.num_nodes) == ("hits@20", [], 6)
     assert dataset.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
     assert dataset.positives["test"].tolist() == [[3], [4]]
     assert dataset.negatives["val"].T.tolist() == negative
@@ -281,4 +281,4 @@ def test_typed_links_of_wordnet(cache: Path) -> None:
     sizes = [dataset.positives[part].size(1) for part in ("train", "val", "test")]
     assert (sizes, dataset.num_relations, dataset.num_nodes) == ([86_835, 3_034, 3_134], 11, 40_943)
     assert dataset.negatives["test"].shape == (3_134, 100)
-    assert (dataset.metric, dataset.made_up) == ("mrr", ["negatives"])
+    assert (dataset.metric, dataset.synthetic_parts) == ("mrr", ["negatives"])

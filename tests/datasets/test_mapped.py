@@ -13,7 +13,7 @@ import torch
 
 from gnnbench import datasets
 from gnnbench.datasets import MappedDataset, NodeDataset, Roots, mapped
-from gnnbench.datasets._kinds import MASKS
+from gnnbench.datasets._kinds import FACTS, MASKS
 from gnnbench.errors import ConfigError, DatasetError
 from gnnbench.graph import Graph
 from tests.support import graphs
@@ -47,12 +47,12 @@ def read(folder: Path, where: Roots, **keys: Any) -> MappedDataset:
 def test_what_is_read_is_what_was_written(where: Roots, tmp_path: Path, multilabel: bool) -> None:
     nodes = small().num_nodes
     labels = {"y": torch.randint(2, (nodes, 5)).float()} if multilabel else {}
-    dataset = small(made_up=["labels"], notes=["a note"], **labels)
+    dataset = small(synthetic_parts=["labels"], notes=["a note"], **labels)
     mapped.write(dataset, tmp_path / "maps")
     again = read(tmp_path / "maps", where)
     for name in ("x", "y", *MASKS):
         assert torch.equal(getattr(again, name), getattr(dataset, name)), name
-    for name in ("name", "num_classes", "metric", "score", "made_up", "notes", "num_edges", "num_nodes", "label"):
+    for name in (*FACTS, "score", "num_edges", "num_nodes", "label"):
         assert getattr(again, name) == getattr(dataset, name), name
     graph, rows = dataset.graph(CPU), again.graph(CPU)
     assert torch.equal(rows.rowptr, graph.rowptr)

@@ -86,15 +86,15 @@ BROKEN = {
     "no targets": ({"y": torch.full((3,), -1)}, r"no labels; .*--set dataset\.random_labels=8"),
     "no features": ({"x": torch.ones(6, 0)}, r"--set dataset\.degree_features=64, or .*random_features=128"),
     "unknown graph": (
-        {"parts": {"train": torch.tensor([0, 3])}},
+        {"splits": {"train": torch.tensor([0, 3])}},
         "graph 3, which is not there; its 3 graphs have ids 0 to 2",
     ),
-    "no training": ({"parts": {"test": torch.tensor([0])}}, "the training split is empty"),
-    "two parts": (
-        {"parts": {"train": torch.tensor([0, 1]), "val": torch.tensor([1])}},
-        "graph 1 is in train and in val; every graph is in one part, once",
+    "no training": ({"splits": {"test": torch.tensor([0])}}, "the training split is empty"),
+    "two splits": (
+        {"splits": {"train": torch.tensor([0, 1]), "val": torch.tensor([1])}},
+        "graph 1 is in train and in val; every graph is in one split, once",
     ),
-    "twice": ({"parts": {"train": torch.tensor([2, 0, 2])}}, "graph 2 is in train and in train"),
+    "twice": ({"splits": {"train": torch.tensor([2, 0, 2])}}, "graph 2 is in train and in train"),
 }
 
 
@@ -142,13 +142,13 @@ def test_options_do_to_each_graph_what_pyg_does() -> None:
 
 
 def test_missing_features_are_degrees_or_random_and_missing_splits_are_drawn() -> None:
-    bare = {"x": torch.ones(6, 0), "parts": {}, "y": torch.tensor([0, -1, 1])}
+    bare = {"x": torch.ones(6, 0), "splits": {}, "y": torch.tensor([0, -1, 1])}
     degrees = _prepare_graphs.finish(
         three(**bare), GraphsConfig(source="test", degree_features=2, train_share=0.5)
     )
     assert degrees.x.tolist() == [[0, 1], [0, 1], [0, 1], [1, 0], [1, 0], [0, 1]]
-    assert {part: len(ids) for part, ids in degrees.parts.items()} == {"train": 1, "val": 0, "test": 1}
-    assert 1 not in torch.cat(list(degrees.parts.values()))
+    assert {part: len(ids) for part, ids in degrees.splits.items()} == {"train": 1, "val": 0, "test": 1}
+    assert 1 not in torch.cat(list(degrees.splits.values()))
     assert degrees.label == "three (split synthetic)"
     assert [note.split(";")[0] for note in degrees.notes] == [
         "nodes have no features",

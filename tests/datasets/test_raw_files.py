@@ -214,7 +214,7 @@ def check_proteins(dataset: NodeDataset, features: np.ndarray) -> None:
     np.testing.assert_allclose(dataset.x.numpy(), expected, rtol=1e-6)
     assert dataset.edge_index.size(1) == 10
     assert (dataset.y.dtype, dataset.y.shape, dataset.num_classes) == (torch.float32, (6, 112), 112)
-    assert dataset.made_up == []
+    assert dataset.synthetic_parts == []
     assert dataset.metric == "rocauc"
     assert dataset.score(dataset.y * 2 - 1, dataset.y) == 1.0
     assert dataset.score(1 - dataset.y * 2, dataset.y) == 0.0

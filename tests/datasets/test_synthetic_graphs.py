@@ -49,7 +49,7 @@ def test_sizes_are_those_of_the_presets(where: Roots, preset: str) -> None:
     assert (info.features, info.outputs, info.per_node) == (shape.features, shape.classes, shape.kind != "image")
     assert sum(info.class_counts) == (info.graphs if shape.kind == "image" else info.nodes)
     assert dataset.label == f"synthetic {preset} x{SCALES[preset]:g}"
-    assert dataset.made_up == ["graphs", "features", "labels", "split"]
+    assert dataset.synthetic_parts == ["graphs", "features", "labels", "split"]
     _, edges = nodes_of(dataset)
     keys = edges[0] * dataset.num_nodes + edges[1]
     assert bool((keys.diff() > 0).all())  # ordered, and none twice
@@ -110,7 +110,7 @@ def test_images_can_be_told_by_their_colours(where: Roots) -> None:
     colours = torch.zeros(shape).index_put_((owner, cell), dataset.x[:, 0], accumulate=True)
     counts = torch.zeros(shape).index_put_((owner, cell), torch.ones(()), accumulate=True)
     parts = {
-        part: torch.zeros(shape[0], dtype=torch.bool).index_fill_(0, i, True) for part, i in dataset.parts.items()
+        part: torch.zeros(shape[0], dtype=torch.bool).index_fill_(0, i, True) for part, i in dataset.splits.items()
     }
     found = accuracy_of_nearest_mean(colours / counts.clamp(min=1), dataset.y, parts["train"], parts["test"])
     assert found > 0.5
@@ -119,7 +119,7 @@ def test_images_can_be_told_by_their_colours(where: Roots) -> None:
 def test_neighbours_tell_the_class_in_a_scene_better_than_own_features(where: Roots) -> None:
     dataset = load("synthetic:pascalvoc-sp:0.01", where)
     owner, edges = nodes_of(dataset)
-    train = torch.isin(owner, dataset.parts["train"])
+    train = torch.isin(owner, dataset.splits["train"])
     test = ~train & (dataset.y > 0)
     mixed = dataset.x.clone().index_add_(0, edges[1], dataset.x[edges[0]])
     mixed /= 1 + edges[1].bincount(minlength=len(mixed)).unsqueeze(1)

@@ -210,7 +210,7 @@ def test_your_own_files_by_relation(tmp_path: Path, where: Roots) -> None:
             "an edge names node 4, which is not there; its 4 nodes of type item have",
         ),
         ({"user__likes__item.csv": "0"}, "has 1 column; an edge list needs two, source and destination"),
-        ({"item.split.txt": "train"}, "item.split.txt: a part has shape [1], but the graph has 4 nodes"),
+        ({"item.split.txt": "train"}, "item.split.txt: a split has shape [1], but the graph has 4 nodes"),
         ({"user.split.txt": "train"}, "user.split.txt: splits nodes without labels; add user.y.csv, or remove it"),
         ({"item.y.txt": "0"}, "item.y.txt: is the second file of its kind beside item.y.csv; remove one"),
         ({"item.y.csv~": "0"}, "item.y.csv~: ends in .csv~, but may in .npy, .npz, .csv, .csv.gz"),

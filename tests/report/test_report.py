@@ -112,7 +112,7 @@ def test_a_tolerance_of_ones_own_is_said(found: Comparison) -> None:
 
 
 def test_a_synthetic_graph_is_called_so(found: Comparison, result: Result) -> None:
-    facts = FACTS.model_copy(update={"made_up": ["features", "split"]})
+    facts = FACTS.model_copy(update={"synthetic_parts": ["features", "split"]})
     found.dataset_facts = result.dataset_facts = facts
     for table in (comparison.table(found), run.table(result)):
         assert "Synthetic, not real data: features, split" in table.notes

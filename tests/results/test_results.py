@@ -46,7 +46,7 @@ def complete() -> Result:
         dataset="Cora (features synthetic)",
         dataset_facts=DatasetFacts(
             name="Cora",
-            made_up=["features"],
+            synthetic_parts=["features"],
             nodes=2708,
             edges=10556,
             features=1433,

@@ -214,7 +214,7 @@ def test_a_part_is_what_leads_to_some_seeds_within_the_batch(case: Any, further:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(isplib.batch, "BY_NODE", by_node)
             fresh = pickle.loads(pickle.dumps(neighbors))
-            part = fresh.part(*given, places, hops, replace=replace)
+            part = fresh.sample_at(*given, places, hops, replace=replace)
         same(part, expected)
         assert (part.elsewhere, part.total) == (expected.elsewhere, whole.total)
 

@@ -27,7 +27,7 @@ def graphs_dataset(per_node: bool = False, graphs: int = 22, **changes: Any) -> 
         "edge_index": torch.cat(parts, dim=1).int(),
         "x": torch.randn(total, 5, generator=generator),
         "y": y,
-        "parts": dict(zip(("train", "val", "test"), torch.arange(graphs).split([graphs - 8, 4, 4]), strict=True)),
+        "splits": dict(zip(("train", "val", "test"), torch.arange(graphs).split([graphs - 8, 4, 4]), strict=True)),
         "target": "class",
         "num_outputs": 3,
         "per_node": per_node,

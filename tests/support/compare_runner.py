@@ -35,7 +35,9 @@ def run_config(**backend: Any) -> Any:
     return config.validate(raw, "test")
 
 
-FACTS = schema.DatasetFacts(name="zoo", made_up=[], nodes=3, edges=4, features=2, classes=2, metric="accuracy")
+FACTS = schema.DatasetFacts(
+    name="zoo", synthetic_parts=[], nodes=3, edges=4, features=2, classes=2, metric="accuracy"
+)
 
 
 class Runner:

@@ -74,7 +74,7 @@ def learned(
         while len(getattr(trainer, "losses", [])) < STEPS:
             trainer.check(trainer.train())
         losses.append(torch.stack(trainer.losses).tolist())
-        figures = figures or ready.batching.part
+        figures = figures or ready.batching.share
     every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, figures)
     return losses[0], losses[1], every

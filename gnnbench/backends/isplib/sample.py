@@ -196,7 +196,7 @@ class TypedNeighbors:
         return batch.end(induced)
 
     @torch.inference_mode(False)
-    def part(
+    def sample_at(
         self,
         seeds: Mapping[str, Tensor],
         fanouts: Mapping[Relation, Sequence[int]],
@@ -348,7 +348,7 @@ class Neighbors:
         """A batch by the arguments of `TypedNeighbors.sample`, whose errors it raises."""
         return _of_one_type(self.typed.sample({NODE: seeds}, {EDGE: fanouts}, key, replace=replace))
 
-    def part(
+    def sample_at(
         self,
         seeds: Tensor,
         fanouts: Sequence[int],
@@ -357,9 +357,9 @@ class Neighbors:
         hops: int,
         replace: bool = False,
     ) -> Sample:
-        """A part of a batch by the arguments of `TypedNeighbors.part`, whose errors it raises."""
+        """A part of a batch by the arguments of `TypedNeighbors.sample_at`, whose errors it raises."""
         given = {NODE: seeds}, {EDGE: fanouts}, key, {NODE: places}, hops
-        return _of_one_type(self.typed.part(*given, replace=replace))
+        return _of_one_type(self.typed.sample_at(*given, replace=replace))
 
 
 def _of_one_type(typed: TypedSample) -> Sample:

@@ -74,7 +74,7 @@ class Batching(ABC):
         smoothing: share of a class that losses spread over all classes.
         negatives_s: seconds that drawing negatives took in the current epoch; None where there are none.
         remarks: sentences on what was done in another way than asked for.
-        nodes, y, score: the ids [n] of each part of the split, the targets, and the metric of outputs beside them,
+        nodes, y, score: the ids [n] of each split, the targets, and the metric of outputs beside them,
             unless `scores` is of something else.
     """
 
@@ -91,7 +91,7 @@ class Batching(ABC):
     remarks: Sequence[str] = ()
 
     @property
-    def part(self) -> dict[str, int]:
+    def share(self) -> dict[str, int]:
         """Sizes of what this process has of a graph, and its traffic, as `results.schema.Worker` names them."""
         return {}
 
@@ -115,9 +115,9 @@ class Batching(ABC):
         """Outputs in evaluation, a row for each node or graph in the dataset's order; of links those of nodes."""
 
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
-        """The metric of each part of the split; None where it is not defined, as for an empty part."""
+        """The metric of each split; None where it is not defined, as for an empty one."""
         outputs = outputs.to(self.y.device)
-        return {part: scored(self.score, outputs[nodes], self.y[nodes]) for part, nodes in self.nodes.items()}
+        return {split: scored(self.score, outputs[nodes], self.y[nodes]) for split, nodes in self.nodes.items()}
 
     def metrics(self, model: Module) -> dict[str, float | None]:
         """The scores of the outputs."""
@@ -222,7 +222,7 @@ class Loader(Batching):
         """The batches of an epoch that goes through `train` in this order."""
 
     @property
-    def part(self) -> dict[str, int]:
+    def share(self) -> dict[str, int]:
         if self.shares is None:
             return {}
         sizes = {"nodes": self.dataset.num_nodes, "halo_nodes": 0, "edges": self.shares.edges}

@@ -15,7 +15,7 @@ from torch.nn import Module
 from gnnbench.backends.base import Backend, Edges, Prepared
 from gnnbench.config import BatchConfig, Run
 from gnnbench.datasets import NodeDataset, TypedDataset
-from gnnbench.datasets._kinds import PARTS, Relation, edge_types, joined
+from gnnbench.datasets._kinds import SPLITS, Relation, edge_types, joined
 from gnnbench.graph import CSRBuilder
 from gnnbench.training.batching._batch import Batch, Batching, Setup
 
@@ -91,8 +91,8 @@ class Full(Batching):
 
 
 def nodes_of(dataset: NodeDataset | TypedDataset) -> dict[str, Tensor]:
-    """The nodes [n] int64 of each part of the split."""
-    return {part: getattr(dataset, f"{part}_mask").nonzero().flatten() for part in PARTS}
+    """The nodes [n] int64 of each split."""
+    return {split: getattr(dataset, f"{split}_mask").nonzero().flatten() for split in SPLITS}
 
 
 def prepare(

@@ -56,7 +56,7 @@ class Graphs(Loader):
         edge_attr: Tensor | None,
         collated: Collate | None,
     ) -> None:
-        super().__init__(config, dataset.parts["train"])
+        super().__init__(config, dataset.splits["train"])
         self.dataset, self.union, self.backend, self.collated = dataset, union, backend, collated
         self.x, self.y = (tensor.to(backend.device) for tensor in (dataset.x, dataset.y))
         self.edge_attr = None if edge_attr is None else edge_attr.to(backend.device)
@@ -72,7 +72,7 @@ class Graphs(Loader):
         outputs = outputs.to(self.y.device)
         return {
             split: scored(self.dataset.score, self._of(graphs, outputs).cpu(), self._of(graphs, self.y).cpu())
-            for split, graphs in self.dataset.parts.items()
+            for split, graphs in self.dataset.splits.items()
         }
 
     def samples(self) -> list[Batch]:

@@ -58,14 +58,14 @@ class LinkNeighborhoods(Links):
         return layerwise.Layerwise(model, self.dataset, self.backend, self.adj)()
 
     def _drawn(self, chosen: Tensor, key: int, places: Tensor | None = None) -> DrawnPairs:
-        pairs, part = self._pairs(chosen, key), None
+        pairs, own = self._pairs(chosen, key), None
         seeds, ends = pairs.nodes.unique(return_inverse=True)
         pairs = pairs._replace(nodes=ends)
         if places is not None:
             pairs = self._own(pairs, places)
-            part, ends = pairs.nodes.unique(return_inverse=True)
+            own, ends = pairs.nodes.unique(return_inverse=True)
             pairs = pairs._replace(nodes=ends)
-        sample = self.sampler.draw(seeds, key, part)
+        sample = self.sampler.draw(seeds, key, own)
         if self.config.drop_target_links:
             sample = self._without(sample, self.links[:, chosen])
         return DrawnPairs(pairs, sample)

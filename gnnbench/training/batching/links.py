@@ -105,7 +105,7 @@ class Links(DrawnBatches):
         return z
 
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
-        return {part: self._score(model, outputs, part) for part in self.dataset.positives}
+        return {split: self._score(model, outputs, split) for split in self.dataset.positives}
 
     def _drawn(self, chosen: Tensor, key: int, places: Tensor | None = None) -> DrawnPairs:
         pairs = self._pairs(chosen, key)
@@ -174,14 +174,14 @@ class Links(DrawnBatches):
             relation = torch.cat([own, own.repeat_interleave(config.negatives)])
         return Pairs(torch.cat([links, drawn], 1), relation)
 
-    def _score(self, model: Any, z: Tensor, part: str) -> float | None:
-        """The metric of a part; of training of as many links as are for validation, beside their negatives."""
-        data, against = self.dataset, "val" if part == "train" else part
+    def _score(self, model: Any, z: Tensor, split: str) -> float | None:
+        """The metric of a split; of training of as many links as are for validation, beside their negatives."""
+        data, against = self.dataset, "val" if split == "train" else split
         if not (count := data.positives[against].size(1)):
             return None
-        links, relation = data.positives[part], data.relations[part] if data.relations else None
+        links, relation = data.positives[split], data.relations[split] if data.relations else None
         drawn = data.negatives[against]
-        if part == "train":
+        if split == "train":
             chosen = self.shuffled(TRAIN, 0)[:count]
             links, relation = links[:, chosen], None if relation is None else relation[chosen]
             drawn = drawn[: len(chosen)] if data.ranked else drawn

@@ -90,14 +90,14 @@ class Sampler:
         self.config, self.dataset, self.backend, self.trims = config, dataset, backend, trims
         self.layout, self.neighbors = backend.layout(), isplib.Neighbors(rows.rowptr, rows.col)
 
-    def draw(self, seeds: Tensor, key: int, part: Tensor | None = None) -> Sample:
-        """Draw the neighbourhood of `seeds`, or what the outputs of those at the places `part` need of it."""
+    def draw(self, seeds: Tensor, key: int, places: Tensor | None = None) -> Sample:
+        """Draw the neighbourhood of `seeds`, or what the outputs of those at `places` need of it."""
         given = seeds, self.config.fanouts, key
         with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
-            if part is None:
+            if places is None:
                 return self.neighbors.sample(*given, self.config.replace)
             hops = len(self.config.fanouts) + (not self.trims)  # gcn weights by in-degrees of the last nodes
-            return self.neighbors.part(*given, part, hops, self.config.replace)
+            return self.neighbors.sample_at(*given, places, hops, self.config.replace)
 
     def inputs(self, sample: Sample) -> tuple[Any, ...]:
         """Return features and adjacency."""
@@ -123,13 +123,13 @@ class TypedSampler:
         self.layout, self.neighbors = backend.layout(), layerwise.neighbors(dataset)
         self.fanouts = by_relation(config.fanouts, dataset)
 
-    def draw(self, seeds: Tensor, key: int, part: Tensor | None = None) -> TypedSample:
+    def draw(self, seeds: Tensor, key: int, places: Tensor | None = None) -> TypedSample:
         given = {self.dataset.target: seeds}, self.fanouts, key
         with record_function("gnnbench::sample"):  # for the profiler, as this is no op of PyTorch
-            if part is None:
+            if places is None:
                 return self.neighbors.sample(*given, replace=self.config.replace)
-            places = {self.dataset.target: part}
-            return self.neighbors.part(*given, places, len(self.model.convs), replace=self.config.replace)
+            at = {self.dataset.target: places}
+            return self.neighbors.sample_at(*given, at, len(self.model.convs), replace=self.config.replace)
 
     def inputs(self, sample: TypedSample) -> tuple[Any, ...]:
         """Return features by type, adjacency, and the relation of each edge where the model joins them."""

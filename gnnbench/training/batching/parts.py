@@ -71,7 +71,7 @@ class Parts(Full):
         self.targets = int(graph.exchange.summed(count))
 
     @property
-    def part(self) -> dict[str, int]:
+    def share(self) -> dict[str, int]:
         traffic = {"sent_bytes": self.sent_bytes, "received_bytes": self.received_bytes}
         graph = self.graph
         return {"nodes": graph.num_rows, "halo_nodes": graph.exchange.halo, "edges": graph.num_edges, **traffic}
@@ -98,7 +98,7 @@ class Parts(Full):
 
     def scores(self, model: Module, outputs: Tensor) -> dict[str, float | None]:
         """Compute metrics from counts where they are ratios; else all outputs of the split are gathered."""
-        return {part: self._score(outputs[nodes], self.y[nodes]) for part, nodes in self.nodes.items()}
+        return {split: self._score(outputs[nodes], self.y[nodes]) for split, nodes in self.nodes.items()}
 
     def _score(self, logits: Tensor, y: Tensor) -> float | None:
         exchange = self.graph.exchange
