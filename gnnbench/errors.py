@@ -76,6 +76,7 @@ class WorkerLost(RunFailed):
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     """`"; did you mean 'x'?"` for a near miss, otherwise a list of what is allowed."""
     choices = sorted(allowed)
+    begun = [choice for choice in choices if choice.lower().startswith(f"{name.lower()}:")]
     lowered = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
-    return f"; did you mean '{lowered[close[0]]}'?" if close else f"; allowed: {', '.join(choices)}"
+    close = [] if begun else difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    return f"; did you mean '{lowered[close[0]]}'?" if close else f"; allowed: {', '.join(begun or choices)}"
