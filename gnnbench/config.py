@@ -157,6 +157,7 @@ class BatchConfig(Section):
     distributed: ClassVar[bool] = False  # each of several processes has a part of the graph
     data_parallel: ClassVar[bool] = False  # several that have the whole data may share out the targets of a step
     loaders: ClassVar[tuple[str, ...]] = ("ours",)  # who may make its batches, by the names of `backend.loader`
+    undivided: ClassVar[str] = "full"  # the kind whose one batch has all that a step may be on
     with_workers: ClassVar[str] = ""  # the kind that takes its place where several processes are asked for, if any
 
     kind: str = "full"

@@ -1,4 +1,4 @@
-"""What all tests run under: memory that nobody wrote holds NaN (floats) or nonsense (integers)."""
+"""Run all tests under one condition: memory that nobody wrote holds NaN (floats) or nonsense (integers)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def module_of(name: str) -> str:
 
 
 def with_kernels() -> dict[str, type[KernelBackend]]:
-    """Those that run convs on kernels, available or not, by name; without those that cannot be loaded."""
+    """Name those that run convs on kernels, available or not, by name; without those that cannot be loaded."""
     from gnnbench.backends.base import KernelBackend
 
     kinds: dict[str, type[KernelBackend]] = {}
@@ -128,5 +128,5 @@ def _foreign() -> dict[str, EntryPoint]:
 
 @functools.cache
 def _entry_points(path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """Those of the packages on `path`, which take 14 ms to look through."""
+    """Find those of the packages on `path`, which take 14 ms to look through."""
     return {point.name: point for point in entry_points(group="gnnbench.backends")}

@@ -142,7 +142,7 @@ class Bench:
         return {"found": self._found(direction, grad_out)}
 
     def memory(self, direction: str) -> dict[str, Any]:
-        """As `gnnbench.measure.memory.HighWaterMark`; nothing where there is none."""
+        """Measure as `gnnbench.measure.memory.HighWaterMark`; nothing where there is none."""
         if sys.platform != "linux":
             return {}
         gc.collect()

@@ -216,7 +216,7 @@ class OfDgl(Sampler):
         self.dgl.ask("features", x, types=[*self.x])
 
     def timed(self, stage: str, batches: Sequence[Tensor]) -> tuple[Timed, float]:
-        """As `Sampler.timed`; DGL reads its own clock."""
+        """Time as `Sampler.timed`; DGL reads its own clock."""
         wanted = {"fanouts": self.fanouts, "stage": stage, "target": self.target}
         answer = self.dgl.ask("sampling", {"seeds": torch.stack([*batches]).int()}, **wanted)
         return self.dgl.time, answer["edges"]

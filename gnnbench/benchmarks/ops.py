@@ -127,7 +127,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Its sizes, in words."""
+        """Tell its sizes in words."""
         heads = f", {self.heads} heads" if self.heads > 1 else ""
         return "x".join(map(str, self.shape)) or f"width {self.width}{heads}"
 
@@ -303,7 +303,7 @@ def ceilings(cache: Path) -> Ceilings | None:
 
 
 def _ceilings() -> Ceilings:
-    """Those of now, each the best of many repeats; of products the most that PyTorch's and ours do."""
+    """Measure those of now, each the best of many repeats; of products the most that PyTorch's and ours do."""
     a, b, c = torch.zeros(3, STREAM_BYTES // 4)
     streams = ((lambda: b.sum(), 1), (lambda: a.copy_(b), 2), (lambda: torch.add(b, c, alpha=2.0, out=a), 3))
     stream = max(arrays * a.nbytes / _best(call) for call, arrays in streams)
@@ -319,7 +319,7 @@ def _ceilings() -> Ceilings:
 
 
 def copying(device: torch.device) -> Ceilings:
-    """That of a GPU: what a copy reads and writes, of arrays much larger than its cache."""
+    """Measure that of a GPU: what a copy reads and writes, of arrays much larger than its cache."""
     size = COPY_BYTES if device.type == "cuda" else STREAM_BYTES
     source, target = torch.zeros(2, size // 4, device=device)
     seconds = _best(lambda: target.copy_(source), clock.instants(device))

@@ -353,7 +353,7 @@ def load(name: str, scale: Scale, roots: Roots) -> NodeDataset:
 
 
 def label(name: str) -> str:
-    """Its name in records, so that nobody takes it for the real graph."""
+    """Name it in records, so that nobody takes it for the real graph."""
     return f"synthetic {name}" if name != BATCH else "batch of random graphs"
 
 

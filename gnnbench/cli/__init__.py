@@ -208,8 +208,7 @@ def report(
         list[Path] | None,
         typer.Argument(
             metavar="RUNS",
-            help="Folders of train, compare, bench, profile, suite, reproduce or sweep, or JSON files, also "
-            "those of tune.",
+            help="Folders of results, or JSON files, such as those of tune.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),

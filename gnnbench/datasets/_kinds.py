@@ -68,7 +68,7 @@ class Named(Sized):
 
     @property
     def label(self) -> str:
-        """The name as every table shows it, with what is made up; those of synthetic graphs say so themselves."""
+        """The name as every table shows it, with what is synthetic, which names of synthetic graphs say anyway."""
         if not self.synthetic_parts or {"graph", "graphs"} & {*self.synthetic_parts}:
             return self.name
         return f"{self.name} ({', '.join(self.synthetic_parts)} synthetic)"

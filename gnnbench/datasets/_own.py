@@ -99,7 +99,7 @@ def _plain_name(path: Path) -> str:
 
 
 def _num_nodes(path: Path, arrays: Arrays) -> int:
-    """As many as the graph's file says, else as edges name or as have features or labels."""
+    """Count as many as the graph's file says, else as edges name or as have features or labels."""
     edges = arrays["edge_index"]
     beside = [len(arrays[key]) for key in ("x", "y") if key in arrays and arrays[key].ndim]
     nodes = int(arrays.get("num_nodes", max([*beside, int(edges.max(initial=-1)) + 1])))

@@ -200,7 +200,7 @@ def _to_undirected(dataset: GraphsDataset) -> None:
 
 
 def _normalize_features(dataset: GraphsDataset) -> None:
-    """As PyG's NormalizeFeatures does, graph by graph."""
+    """Scale rows as PyG's NormalizeFeatures does, graph by graph."""
     if not dataset.x.is_floating_point():
         raise DatasetError(f"dataset.normalize_features: {dataset.name} has categories as features; leave it out")
     lowest = torch.segment_reduce(dataset.x.amin(1), "min", lengths=dataset.graph_ptr.diff())

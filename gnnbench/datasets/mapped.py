@@ -54,7 +54,7 @@ def parse(spec: str) -> dict[str, Any] | None:
 
 
 def listing(where: Roots) -> list[Offer]:
-    """Those in the data root."""
+    """List those in the data root."""
     offers = []
     for path in sorted(where.raw.glob(f"*/{HEADER}")):
         with suppress(DatasetError):  # of one that is broken, or another program's

@@ -117,7 +117,7 @@ class Graph(Handled):
     def known(
         self, *, is_symmetric: bool, transpose: Graph | None = None, transposed: Compressed | None = None
     ) -> Graph:
-        """This graph, told what it would take a sort to find out, by a builder that is certain of it.
+        """Return this graph, told what it would take a sort to find out, by a builder that is certain of it.
 
         Args:
             transposed: the transpose with `perm`, instead of `transpose`.

@@ -143,7 +143,7 @@ def communicating() -> Iterator[None]:
 
 
 def _flat(x: Tensor) -> Tensor:
-    """As a matrix, which may have no rows; a view of what is contiguous."""
+    """View it as a matrix, which may have no rows; a view of what is contiguous."""
     return x.reshape(x.size(0), prod(x.shape[1:]))
 
 

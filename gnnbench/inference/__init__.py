@@ -190,7 +190,7 @@ def _of_mode(config: Run, mode: str) -> Run:
         if mode == "layerwise":
             raise ConfigError("--mode layerwise is of one graph, and batch.kind=graphs is of many; leave it out")
         return config
-    kind = registry.find("training.batching", "links" if batch.links else "full").Config
+    kind = registry.find("training.batching", batch.undivided).Config
     shared = {name: value for name, value in dict(batch).items() if name in kind.model_fields and name != "kind"}
     return config.model_copy(update={"batch": kind(**shared)})
 

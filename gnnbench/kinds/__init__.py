@@ -116,8 +116,8 @@ class ResultKind(BaseModel):
         from gnnbench.report import plots
 
         for name, panels in self.report.pictures(self).items():
-            files = (self.path.parent / f"{name}{suffix}" for suffix in (".png", ".svg"))
-            plots.save(panels, self.report.title(self), *files)
+            pictures = (self.path.parent / f"{name}{suffix}" for suffix in (".png", ".svg"))
+            plots.save(panels, self.report.title(self), *pictures)
         return self
 
     def to_frame(self) -> pandas.DataFrame:

@@ -284,7 +284,7 @@ def _memory(result: Result) -> Iterator[tuple[str, str, str]]:
 def _workers(result: Result) -> Iterator[tuple[str, str, str]]:
     for worker in result.workers:
         traffic = f"{units.size(worker.sent_bytes)} sent an epoch; load {units.seconds(worker.load_s)}"
-        if worker.halo_nodes:
+        if worker.halo_nodes is not None:
             traffic = f"{worker.halo_nodes:,} nodes of others, {units.size(worker.received_bytes)} an epoch"
         exchange = units.seconds(worker.exchange_s)
         detail = f"{worker.nodes:,} nodes, {worker.edges:,} edges; {traffic}; exchange {exchange}"

@@ -41,7 +41,7 @@ def _of_machine(result: Result) -> Iterator[str]:
 
 
 def _of_workers(result: Result) -> Iterator[str]:
-    if not any(worker.halo_nodes for worker in result.workers):  # shares of batches, not parts of a graph
+    if not result.workers or result.workers[0].halo_nodes is None:  # of parts alone
         return
     mean = statistics.fmean(worker.edges for worker in result.workers)
     most = max(result.workers, key=lambda worker: worker.edges)

@@ -245,7 +245,7 @@ class DistMult(Module):
         return (z[src] * weight * z[dst]).sum(-1)
 
     def ends(self, z: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
-        """As of `Dot`: a row of sources for each node and type of link that there are."""
+        """Return as `Dot` does a row of sources for each node and type of link that there are."""
         if pairs.relation is None:
             return z * self.weight[0], z, pairs.nodes
         nodes = z.size(0)

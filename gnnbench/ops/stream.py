@@ -61,11 +61,11 @@ class Chunk:
 
     @cached_property
     def as_graph(self) -> Graph:
-        """Its rows over their edges, each a column of its own."""
+        """Return its rows over their edges, each a column of its own."""
         return self.over(torch.arange(self.num_edges, dtype=torch.int32, device=self.col.device), self.num_edges)
 
     def over(self, col: Tensor, num_cols: int) -> Graph:
-        """Its rows as a graph, with a column for each edge."""
+        """Return its rows as a graph, with a column for each edge."""
         with torch.inference_mode(False):  # whose tensors a Graph could not watch for edits
             rowptr, col = (each.clone() if each.is_inference() else each for each in (self.rowptr, col))
             return Graph(rowptr, col, num_cols, None, self.graph.layout)

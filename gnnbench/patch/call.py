@@ -25,7 +25,7 @@ MODULE_CALL = Module.__call__
 
 
 class Declined(GnnbenchError):
-    """This call is left to PyG."""
+    """Leave this call to PyG."""
 
 
 class Call(NamedTuple):

@@ -70,7 +70,7 @@ class Forward(StandIn):
         return self._rates(conv).price(edges, heads * channels, heads, x.size(0))
 
     def _rates(self, conv: Any) -> Rates:
-        """Those of training too where the conv draws, as when its forward is repeated."""
+        """Return those of training too where the conv draws, as when its forward is repeated."""
         return self.cost.training if torch.is_grad_enabled() or draws(conv) else self.cost.inference
 
     def accelerated(self, engine: Engine, *args: Any, **kwargs: Any) -> Any:

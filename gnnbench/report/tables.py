@@ -256,7 +256,7 @@ def escaped(text: str) -> str:
 
 
 def _lines(row: Sequence[Cell]) -> Iterator[str]:
-    """As many lines as the tallest cell has, its last one small."""
+    """Return as many lines as the tallest cell has, its last one small."""
     below = ([rf"{{\scriptsize {escaped(cell.below)}}}"] if cell.below else [] for cell in row)
     cells = [[*map(escaped, cell.text.split("\n")), *last] for cell, last in zip(row, below, strict=True)]
     return (" & ".join(line) + r" \\" for line in zip_longest(*cells, fillvalue=""))

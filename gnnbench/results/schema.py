@@ -44,7 +44,7 @@ SyntheticParts = Annotated[  # `made_up` in version 0.1
         description="what is not real: graph or graphs, features, labels, split, negatives",
     ),
 ]
-# Phases within others, and these.
+# Phases that lie within another one.
 OUTER: dict[Phase, Phase] = {"negatives": "load", "encoder": "forward", "decoder": "forward", "loss": "forward"}
 
 
@@ -170,7 +170,7 @@ class Worker(Record):
 
     rank: int
     nodes: int
-    halo_nodes: int = Field(description="nodes of others, whose features it is sent")
+    halo_nodes: int | None = Field(description="nodes of others, whose features it is sent; None: it has no part")
     edges: int = Field(description="of its part, or of its share of an epoch's batches")
     sent_bytes: int = Field(description="in an epoch: features and gradients; of shares of batches, terms of sums")
     received_bytes: int
@@ -258,7 +258,7 @@ class Result(OfRun):
         if self.resting_memory_bytes is not None:
             self.memory_increase_bytes = self.peak_memory_bytes - self.resting_memory_bytes
         if self.workers:
-            figures = [worker.model_dump(exclude={"rank"}) for worker in self.workers]
+            figures = [worker.model_dump(exclude={"rank"}, exclude_none=True) for worker in self.workers]
             self.largest = {name: max(each[name] for each in figures) for name in figures[0]}
             self.peak_memory_bytes, self.memory_increase_bytes = int(self.largest["peak_memory_bytes"]), None
 

@@ -78,7 +78,7 @@ class NeighborSampler(BaseSampler):
         return node_sample(index, self._output)
 
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> SamplerOutput:
-        """That of both ends of the edges of a PyG `EdgeSamplerInput`, with `metadata` as PyG's; errors as above.
+        """Draw that of both ends of the edges of a PyG `EdgeSamplerInput`, with PyG's `metadata`; errors as above.
 
         Ends of negative samples are drawn by PyG, from torch's random numbers.
         """

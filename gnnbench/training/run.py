@@ -335,7 +335,7 @@ def by_torchrun(config: Run) -> Run:
 def start(
     config: Run, *, roots: datasets.Roots, out: Path, resume: bool = False, on_event: Hear | None = None
 ) -> Result:
-    """As `run`, in `train.workers` processes if it asks for several and torchrun started none."""
+    """Train as `run`, in `train.workers` processes if it asks for several and torchrun started none."""
     if not config.distributed or launch.started():
         return run(config, roots=roots, out=out, resume=resume, on_event=on_event)
     task = Share(config=resolved(config), roots=roots, out=out, resume=resume)

@@ -183,7 +183,7 @@ def joined(config: Run, resolved: dict[str, Any], code: str) -> Iterator[Team]:
 
 
 def figures(team: Team, batching: Batching, samples: Sequence[Sample]) -> list[Worker]:
-    """Those of every worker, from the `samples` that it took itself; none of one alone, or without epochs."""
+    """Collect those of every worker, from the `samples` that it took; none of one alone, or without epochs."""
     if not batching.share or not samples:
         return []
     kept = counted(samples)

@@ -47,7 +47,7 @@ def machine(device: torch.device = CPU) -> dict[str, Any]:
 
 
 def _machines() -> list[dict[str, Any]]:
-    """That of the CPU and, where there is one, that of the current GPU."""
+    """Name that of the CPU and, where there is one, that of the current GPU."""
     return [machine(), *([machine(torch.device("cuda"))] if torch.cuda.is_available() else [])]
 
 

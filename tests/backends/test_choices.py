@@ -1,4 +1,4 @@
-"""What a tuner may try: every choice computes the same, and one that cannot run is ignored."""
+"""Try every choice of a tuner: all compute the same, and one that cannot run is ignored."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ pytestmark = [needs_triton, pytest.mark.filterwarnings("ignore:invalid value enc
 
 @pytest.fixture(autouse=True)
 def several_rows_to_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As large graphs of few edges are run."""
+    """Run as large graphs of few edges are."""
     monkeypatch.setattr(_base, "PROGRAMS", 4)
 
 
@@ -78,7 +78,7 @@ def test_spmm_max_with_ties_and_nan(name: str, width: int) -> None:
 
 
 def test_infinities_and_nan_pass_through_sums() -> None:
-    """What lanes beyond a row or its channels hold, zeros times infinite weights, does not."""
+    """Leave out what lanes beyond a row or its channels hold, zeros times infinite weights."""
     on = graph("hub")
     x, value = normal(on.num_cols, 5), normal(on.num_edges)
     x[3, 2], x[7, 0], x[9] = torch.inf, torch.nan, 0.0

@@ -113,14 +113,14 @@ def test_a_family_needs_its_score_and_gradient_only(strategy: str, monkeypatch: 
     ("family", "dtype"), [("gat", torch.float32), ("gatv2", torch.bfloat16), ("dot", torch.float16)]
 )
 def test_every_type(family: str, dtype: torch.dtype) -> None:
-    """As untuned on a graph with a hub: "edge" (or "sliced") over its rows, "fused" over the transpose's."""
+    """Run as untuned on a graph with a hub: "edge" (or "sliced") over its rows, "fused" over the transpose's."""
     on = graph("hub")
     check(family, on, inputs(family, on, 2, 4, dtype), 0.5)
 
 
 @over_families
 def test_gradients_in_bfloat16_are_rounded_once(family: str) -> None:
-    """What is left of large terms is not less precise than they are."""
+    """Check that what is left of large terms is not less precise than they are."""
     case = Case(f"{family}_attention", graph("duplicates"), width=8, heads=2, dtype=torch.bfloat16)
     truth = Reference(case)
     inputs = [case.inputs[name] for name in case.op.grads]
@@ -155,7 +155,7 @@ def test_gradients_are_as_precise_as_plain_torchs_at_any_score(family: str, stra
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of NumPy, in the interpreter
 def test_nan_stays_in_its_rows() -> None:
-    """As does the softmax of nothing but -inf, where -inf among others is no weight, even if it fills a slice."""
+    """Give NaN for nothing but -inf too; among others -inf is no weight, even if it fills a slice."""
     on = graph("hub")
     tensors = query, key, _ = tuple(tensor.detach() for tensor in inputs("gat", on, 2, 5))
     hub, other = on.degree.argsort(descending=True)[:2].tolist()

@@ -1,4 +1,4 @@
-"""What only shows in large inputs: rows of thousands of edges, and tensors of more than 100,000 numbers."""
+"""Try what only shows in large inputs: rows of thousands of edges, and tensors of more than 100,000 numbers."""
 
 from __future__ import annotations
 

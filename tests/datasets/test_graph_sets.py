@@ -165,10 +165,10 @@ def test_benchmark_sets_are_their_three_splits(where: Roots, name: str) -> None:
 def test_superpixels_to_segment(where: Roots) -> None:
     folder = where.raw / "LRGBDataset" / "pascalvoc-sp" / "raw"
     folder.mkdir(parents=True)
-    for part in SPLITS:
+    for split in SPLITS:
         raw = drawn(5, 14, per_node=True, edge_attr=True)
         graphs = [(raw["x"], raw["edge_attr"], raw["edge_index"], raw["y"].tolist())]
-        (folder / f"{part}.pickle").write_bytes(pickle.dumps(graphs * 2))
+        (folder / f"{split}.pickle").write_bytes(pickle.dumps(graphs * 2))
     dataset = load("PascalVOC-SP", where)
     check_same(graph(dataset, 5), Data(**raw))
     assert (dataset.num_outputs, dataset.per_node, dataset.metric) == (21, True, "macro F1")
@@ -185,9 +185,9 @@ def test_peptides_are_downloaded_and_have_ogbs_categories(
 
     def download_url(url: str, folder: str) -> str:
         with zipfile.ZipFile(Path(folder) / "archive.zip", "w") as archive:
-            for part in SPLITS:
+            for split in SPLITS:
                 torch.save(graphs * 2, where.cache / "part.pt")
-                archive.write(where.cache / "part.pt", f"peptides{spec}/{part}.pt")
+                archive.write(where.cache / "part.pt", f"peptides{spec}/{split}.pt")
         return str(Path(folder) / "archive.zip")
 
     where.cache.mkdir()

@@ -1,4 +1,4 @@
-"""What all sources share: checks, filling in, splits, metrics, description and cache."""
+"""Try what all sources share: checks, filling in, splits, metrics, description and cache."""
 
 from __future__ import annotations
 

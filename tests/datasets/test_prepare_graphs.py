@@ -1,4 +1,4 @@
-"""What all sources of many graphs share: refusals with the graph's number, options, splits and metrics."""
+"""Try what all sources of many graphs share: refusals with the graph's number, options, splits and metrics."""
 
 from __future__ import annotations
 

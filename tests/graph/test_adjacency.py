@@ -168,7 +168,7 @@ def test_memory_is_counted_while_another_thread_derives_more(cache: GraphCache) 
     graph = cache.graph(edges, 3, 3)
 
     class Derived(list[Tensor]):
-        """What is counted while the other thread runs."""
+        """Return what is counted while the other thread runs."""
 
         def __iter__(self) -> Iterator[Tensor]:
             graph.cache["another"] = vars(graph)["more"] = torch.zeros(1)

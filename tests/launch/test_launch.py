@@ -46,7 +46,7 @@ def told(do: str, folder: Path) -> list[int]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process is gone, within a few seconds."""
+    """Return whether a process is gone within a few seconds."""
     deadline = time.monotonic() + 20
     while psutil.pid_exists(pid) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -121,7 +121,7 @@ class Attempt:
         return found
 
     def losses(self) -> dict[str, list[float]]:
-        """Those of every run in the folder."""
+        """Return those of every run in the folder."""
         paths = (self.folder / "out").rglob("results.json")
         return {
             str(path.relative_to(self.folder)): [

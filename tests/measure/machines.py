@@ -56,7 +56,7 @@ def cells(parts: list[int]) -> list[Cell]:
 
 
 def command(*arguments: object, threads: int = 1) -> str:
-    """What a command of gnnbench prints."""
+    """Return what a command of gnnbench prints."""
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
     words = [sys.executable, "-m", "gnnbench", *map(str, arguments)]
     done = subprocess.run(words, env={**os.environ, **environment}, check=True, stdout=subprocess.PIPE, text=True)

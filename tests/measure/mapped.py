@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "sage_mean_ogbn_products_sampled.yaml"
 SMALL = ("model.layers=2", "model.hidden=64", "batch.fanouts=[10,5]")  # whose batches are small beside the graph
-SPLITS = {"RssAnon": "own memory", "RssFile": "of files", "VmData": "limited"}
+KINDS = {"RssAnon": "own memory", "RssFile": "of files", "VmData": "limited"}
 
 
 def trained(folder: Path, limit: int, evaluation: str, epochs: int) -> tuple[dict[str, object], dict[str, int]]:
@@ -30,7 +30,7 @@ def trained(folder: Path, limit: int, evaluation: str, epochs: int) -> tuple[dic
     command += ["--backend", "isplib", "--memory-limit", f"{limit}B", "--epochs", str(epochs), "--json"]
     command += ["--set", f"batch.evaluation={evaluation}", "--set", f"train.eval_every={epochs}"]
     command += [word for setting in SMALL for word in ("--set", setting)]
-    highest = dict.fromkeys(SPLITS, 0)
+    highest = dict.fromkeys(KINDS, 0)
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryFile() as output:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = subprocess.Popen([*command, "--out", out], stdout=output, env=environment)
@@ -63,7 +63,7 @@ def main() -> None:
     wanted = {"sampled": "ok", "full": "oom"}
     for evaluation, status in wanted.items():
         result, highest = trained(options.folder, limit, evaluation, options.epochs)
-        memory = ", ".join(f"{words} {highest[name] / 2**20:.0f} MiB" for name, words in SPLITS.items())
+        memory = ", ".join(f"{words} {highest[name] / 2**20:.0f} MiB" for name, words in KINDS.items())
         print(f"evaluation {evaluation}: {result['status']} {result['reason']}\n  {memory}\n  {result['metrics']}")
         if result["status"] != status:
             sys.exit(f"evaluation {evaluation} must end as {status}")

@@ -93,7 +93,7 @@ def plain(model: str, dataset: str, epochs: int, out: Path) -> None:
 
 
 def outside(role: str, model: str, dataset: str, epochs: int) -> dict[str, float]:
-    """What a process of its own wrote, and the peak memory that the system saw of it."""
+    """Return what a process of its own wrote, and the peak memory that the system saw of it."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "figures.json")
         command = [sys.executable, __file__, "--role", role, "--model", model]

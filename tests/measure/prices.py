@@ -1,4 +1,4 @@
-"""What the drop-in believes that a Graph costs and saves here, beside what it does: microseconds.
+"""Print what the drop-in believes that a Graph costs and saves here, beside what it does: microseconds.
 
     python tests/measure/prices.py [--channels N] [--repeats N]
 

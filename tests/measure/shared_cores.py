@@ -1,4 +1,4 @@
-"""What is left of a speedup where another program keeps every core busy.
+"""Measure what is left of a speedup where another program keeps every core busy.
 
     python tests/measure/shared_cores.py [--config YAML] [--dataset SPEC,SPEC] [--rounds N] [--epochs N]
 
@@ -25,7 +25,7 @@ LIMIT = 0.7
 
 @contextmanager
 def busy(cores: int) -> Iterator[None]:
-    """That many processes that never wait, while the block runs."""
+    """Run that many processes that never wait, while the block runs."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
     try:
         yield

@@ -1,4 +1,4 @@
-"""What malloc does with freed memory, in processes of their own."""
+"""Look at what malloc does with freed memory, in processes of their own."""
 
 from __future__ import annotations
 

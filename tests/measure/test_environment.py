@@ -1,4 +1,4 @@
-"""What is recorded about the machine: ready for JSON, without names, and never an error."""
+"""Check what is recorded about the machine: ready for JSON, without names, and never an error."""
 
 from __future__ import annotations
 

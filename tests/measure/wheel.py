@@ -35,7 +35,7 @@ print(gnnbench.__file__, gnnbench.patch_status())
 
 
 def run(*command: str | Path, **options: object) -> str:
-    """What a command printed; an error that shows it where the command fails."""
+    """Return what a command printed; an error that shows it where the command fails."""
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, **options)  # type: ignore[call-overload]
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")

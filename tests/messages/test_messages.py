@@ -206,7 +206,7 @@ def raises(own: Own, x_i: Any, x_j: Tensor, attr: Any, index: Tensor) -> Tensor:
 
 
 def place_in_row(index: Tensor) -> Tensor:
-    """Whether an edge is the first of its row."""
+    """Return whether an edge is the first of its row."""
     return torch.cat([index.new_ones(1), (index[1:] != index[:-1]).long()]).double().unsqueeze(1)
 
 

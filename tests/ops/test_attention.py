@@ -42,7 +42,7 @@ SCORES: dict[str, Callable[..., Tensor]] = {
 
 
 def plain(family: str, graph: Graph, tensors: tuple[Tensor, ...], p: float, slope: float = 0.2) -> Tensor:
-    """The same by torch alone, row by row, with the multipliers that the specification of dropout gives."""
+    """Compute it by torch alone, row by row, with the multipliers that the specification of dropout gives."""
     torch.manual_seed(1)
     row, col = graph.row, graph.col.long()
     query, key, last = tensors
@@ -209,7 +209,7 @@ def test_nothing_is_kept_per_edge(family: str) -> None:
 
 
 def correlation(one: Tensor, other: Tensor, p: float) -> float:
-    """Of two masks that keep 1 - p."""
+    """Return that of two masks that keep 1 - p."""
     return float(((one.double() - 1 + p) * (other.double() - 1 + p)).mean() / (p * (1 - p)))
 
 
@@ -245,7 +245,7 @@ def test_dropout_follows_torchs_generator_and_may_drop_all(family: str, kernels:
 
 @over_kernels
 def test_nan_stays_in_its_rows(kernels: Kernels) -> None:
-    """As does the softmax of nothing but -inf, where -inf among others is no weight."""
+    """Give NaN for nothing but -inf too; among others -inf is no weight."""
     graph = graphs.graph("power law", kernels)
     tensors = query, key, _ = tuple(tensor.detach() for tensor in inputs("gat", graph, 2, 5))
     query[7, 1], query[8, 0], key[:5] = torch.nan, -torch.inf, -torch.inf

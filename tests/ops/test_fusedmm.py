@@ -29,7 +29,7 @@ over_functions = pytest.mark.parametrize("edge_fn", EDGE_FNS)
 
 
 def plain(graph: Graph, x: Tensor, y: Tensor, edge_fn: str) -> Tensor:
-    """As messages, differentiated by torch alone."""
+    """Compute it as messages, differentiated by torch alone."""
     source = y[graph.col.long()]
     weight = PLAIN[edge_fn]((x[graph.row] * source).sum(-1, keepdim=True))
     return torch.zeros_like(x).index_add(0, graph.row, weight * source)

@@ -53,7 +53,7 @@ def inputs(graph: Graph, heads: int, width: int, make: Callable[..., Tensor]) ->
 
 
 def everything(kernels: Kernels, graph: Graph, of: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Its result, and the gradients of all leaves."""
+    """Return its result and the gradients of all leaves."""
     (out,) = run(kernels, graph, of, tensors)
     weight = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view(out.shape)
     return [out, *torch.autograd.grad((out * weight).sum(), tensors)]

@@ -75,7 +75,7 @@ def test_numbers_follow_from_seed_and_place(name: str, exclude: bool) -> None:
 
 
 def test_draws_that_would_favour_some_are_drawn_again() -> None:
-    """Of 2^64 numbers, those left over once all pairs have as many."""
+    """Count, of 2^64 numbers, those left over once all pairs have as many."""
     rows, cols, count = 1 << 20, 3 << 29, 200_000
     assert 2**64 % (rows * cols) / 2**64 * count > 4
     given = torch.zeros(rows + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), cols, None, count

@@ -133,7 +133,7 @@ def penalised(function: Callable[[], Tensor], wanted: list[Tensor]) -> list[Tens
 
 
 def check(function: Callable[[], Tensor], wanted: list[Tensor]) -> None:
-    """The same patched and unpatched."""
+    """Compare patched with unpatched."""
     expected = penalised(function, wanted)
     with gnnbench.patched(BACKEND, strict=True):
         found = penalised(function, wanted)

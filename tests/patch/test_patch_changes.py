@@ -1,4 +1,4 @@
-"""What a program changes once its convs are built counts, patched as unpatched: options, modules, functions."""
+"""Change a program's convs once they are built, which counts patched as unpatched: options, modules, functions."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Arguments = dict[str, Any]
 
 
 def outcome(conv: pyg.MessagePassing, arguments: Arguments) -> Any:
-    """What comes out of a call: tensors, gradients of all inputs and parameters, or the error's type."""
+    """Return what comes out of a call: tensors, gradients of all inputs and parameters, or the error's type."""
     torch.manual_seed(7)
     try:
         # By position where a call could be known already, as most programs write it.
@@ -324,7 +324,7 @@ def test_edge_index_class(case: str, sort: str | None) -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_cached_norms_are_shared_with_pyg(weighted: bool) -> None:
-    """What was cached under the patch is used without it, and the other way round, whatever the graph."""
+    """Use what was cached under the patch without it, and the other way round, whatever the graph."""
     edge_index, nodes, _ = graphs.zoo()["hub"]
     other = edge_index.flip(0)
     x, weight = rand(nodes, WIDE), weights(edge_index.size(1)).detach() if weighted else None

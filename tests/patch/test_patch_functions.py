@@ -38,7 +38,7 @@ def outcome(run: Callable[[], Tensor], *inputs: Tensor) -> list[Tensor] | type[E
 
 
 def check(run: Callable[[], Tensor], *inputs: Tensor, ran: str | None, names: list[str] | None = None) -> None:
-    """The same patched and unpatched; `ran` ran accelerated, or nothing did."""
+    """Compare patched with unpatched; `ran` ran accelerated, or nothing did."""
     expected = outcome(run, *inputs)
     with gnnbench.patched(BACKEND, names=names):
         found = outcome(run, *inputs)

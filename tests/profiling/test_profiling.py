@@ -38,7 +38,7 @@ def profiled(backend: str, dataset: str = "synthetic:cora:0.05", **set: Any) -> 
 
 
 def seconds(profile: Profile, **wanted: str) -> float:
-    """Of an epoch, in ops whose fields begin with the words."""
+    """Add up an epoch, in ops whose fields begin with the words."""
     return sum(
         op.time_s for op in profile.ops if all(getattr(op, name).startswith(word) for name, word in wanted.items())
     )
@@ -159,7 +159,7 @@ def event(name: str, thread: int, start: float, end: float, **facts: Any) -> Fun
 
 
 def test_a_backward_pass_in_a_thread_of_its_own_counts_with_its_layers() -> None:
-    """As on a GPU: kernels count with the op that started them, and waiting for the thread does not count."""
+    """Profile as on a GPU: kernels count with the op that started them, and waiting for the thread does not."""
     spmm = event("gnnbench::spmm", 1, 12, 18, sequence_nr=7)
     spmm.append_kernel("row_kernel", 0, 30)
     step = event("_SpmmBackward", 2, 42, 88, sequence_nr=7, fwd_thread=1, scope=1)

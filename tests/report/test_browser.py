@@ -32,7 +32,7 @@ WIDER = """
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of every kind: a comparison of five, and results that were measured; a run has ten thousand epochs."""
+    """Make one of every kind: a comparison of five, and results that were measured; a run has 10,000 epochs."""
     folder = tmp_path_factory.mktemp("report")
     compared(
         folder / "long-name-" / "x", Runner(), "pyg", "pyg-sparse", "isplib", "reference", "isplib:fold_norm=false"
@@ -114,7 +114,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def luminance(colour: str) -> float:
-    """Of `#rrggbb`, as WCAG defines it."""
+    """Compute that of `#rrggbb`, as WCAG defines it."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -34,7 +34,7 @@ def neighbors(edge_index: Tensor, nodes: int, *, wide: bool = False) -> Neighbor
 
 
 def positions(rows: Neighbors) -> list[Positions]:
-    """Those that no batch uses."""
+    """Return those that no batch uses."""
     (kept,) = rows.typed._positions.values()
     return kept
 
@@ -245,7 +245,7 @@ def test_positions_start_anew_before_they_overflow(by_node: int, monkeypatch: py
 def test_a_hash_table_gives_the_same_batches(
     many: list[tuple[Tensor, int, Tensor, list[int], bool]], key: int
 ) -> None:
-    """Of one graph after each other, so that a table holds what earlier batches left."""
+    """Draw from one graph again and again, so that a table holds what earlier batches left."""
     edge_index, nodes, *_ = many[0]
     by_node = neighbors(edge_index, nodes)
     with pytest.MonkeyPatch.context() as patched:

@@ -38,7 +38,7 @@ TYPES |= {torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8"}
 
 
 def compiler(target: GPUTarget) -> Callable[..., None]:
-    """What takes the place of starting a kernel."""
+    """Take the place of starting a kernel."""
     done = set()
 
     def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **constants: Any) -> None:
@@ -75,7 +75,7 @@ def compiler(target: GPUTarget) -> Callable[..., None]:
 
 
 def measured(found: Any) -> dict[str, int]:
-    """Of a kernel for NVIDIA."""
+    """Read that of a kernel for NVIDIA."""
     if "cubin" not in found.asm:
         return {}
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -111,7 +111,7 @@ def aggregations(kernels: CudaKernels, on: Graph, width: int, dtype: torch.dtype
 
 
 def over_heads(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: torch.dtype) -> None:
-    """What unfused attention runs."""
+    """Run unfused attention."""
     x, score = torch.ones(on.num_rows, heads, channels, dtype=dtype), torch.ones(on.num_edges, heads, dtype=dtype)
     kernels.spmm(on, x, score, "sum")
     kernels.sddmm(on, x, x)
@@ -119,7 +119,7 @@ def over_heads(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype
 
 
 def fused(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: torch.dtype) -> None:
-    """What attention runs, with dropout, forward and backward."""
+    """Run attention with dropout, forward and backward."""
     sizes = {"N": on.num_rows, "M": on.num_cols, "H": heads, "C": channels, "D": channels}
     drop = Dropout(0.5, torch.zeros(1, dtype=torch.int64))
     for family in FAMILIES.values():
@@ -130,7 +130,7 @@ def fused(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: tor
 
 
 def by_edge(kernels: CudaKernels, on: Graph, heads: int, channels: int, dtype: torch.dtype) -> None:
-    """The same by the strategy "edge"; GAT's forward is sliced."""
+    """Run attention by the strategy "edge"; GAT's forward is sliced."""
     for family in FAMILIES.values():
         for op, lane in ((family.op, 16), (f"{family.op}_backward", 8)):
             for side in (on, on.transpose):

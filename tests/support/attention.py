@@ -1,4 +1,4 @@
-"""What tests of attention share: inputs of every family, and how precise results must be."""
+"""Share between tests of attention inputs of every family, and how precise results must be."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def inputs(
 
 
 def scaled(family: str, tensors: tuple[Tensor, ...], size: float) -> tuple[Tensor, ...]:
-    """The same, detached, with scores multiplied by `size`."""
+    """Return it detached, with scores multiplied by `size`."""
     names = {"gat": ("query", "key"), "gatv2": ("att",)}.get(family, ("query",))
     named = zip(FAMILIES[family].inputs, tensors, strict=True)
     return tuple(tensor.detach() * (size if name in names else 1) for name, tensor in named)
 
 
 def assert_as_precise(found: Tensor, torchs: Tensor, exact: Tensor) -> None:
-    """As plain torch in float32, which may be exact by luck where terms of order one cancel."""
+    """Compute as plain torch in float32, which may be exact by luck where terms of order one cancel."""
     assert (found - exact).norm() <= 4 * (torchs - exact).norm() + 4e-7 * exact.norm() + 2e-7
 
 

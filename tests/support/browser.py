@@ -56,7 +56,7 @@ class Tab:
         return answer["result"].get("value")
 
     def complaints(self) -> list[Any]:
-        """What the console said, and what was thrown."""
+        """Return what the console said and what was thrown."""
         methods = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
         return [event["params"] for event in self.events if event["method"] in methods]
 

@@ -1,4 +1,4 @@
-"""What tests of the drop-in share: its backend here, and PyG as it was after each of them."""
+"""Share between tests of the drop-in its backend here, and PyG as it was after each of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BACKEND = "reference" if isplib.MISSING else "isplib"
 
 
 def functions() -> list[Any]:
-    """What the patch replaces: forwards of convs, and functions where they are defined and imported."""
+    """Return what the patch replaces: forwards of convs, and functions where they are defined and imported."""
     forwards = [getattr(pyg, name).forward for name in convs.table()]
     return [
         *forwards,

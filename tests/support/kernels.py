@@ -1,4 +1,4 @@
-"""What tests of kernels share: kernels of every instruction set, inputs, and how precise results must be."""
+"""Share between tests of kernels kernels of every instruction set, inputs, and how precise results must be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page of HTML is made of, read by the standard library."""
+"""Read what a page of HTML is made of, by the standard library."""
 
 from __future__ import annotations
 

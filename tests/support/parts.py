@@ -1,4 +1,4 @@
-"""What `Ranks` compute: models on their part of a graph, held against one process on all of it."""
+"""Compute on `Ranks` models on their part of a graph, held against one process on all of it."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Model(Module):
 
 
 def agreement(case: str, backend: str, names: list[str], rewrites: dict[str, bool]) -> dict[str, Any]:
-    """Of each conv, whether outputs are equal, and the largest relative errors of outputs and gradients."""
+    """Return for each conv whether outputs are equal, and the largest relative errors of outputs and gradients."""
     kernels = KERNELS[backend]()
     whole, mine, piece = parts_of(case, kernels)
     begin, end = piece.begin, piece.begin + piece.num_rows
@@ -172,7 +172,7 @@ def trained(case: str, backend: str, p: float, norm: str, epochs: int = 10) -> t
 
 
 def trained_in_bf16(case: str, backend: str, norm: str) -> tuple[Any, Any]:
-    """The same under autocast, on float32."""
+    """Run it under autocast, on float32."""
     data = dataset(case)
     data = data.changed(x=data.x.float())
     wanted = (configured(backend, 0.5, norm, 10, kind, "bf16") for kind in ("parts", "full"))

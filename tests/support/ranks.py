@@ -36,7 +36,7 @@ class Ranks:
             self._processes.append(process)
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What `function(*arguments)`, of a module, returns on every rank."""
+        """Return what `function(*arguments)`, of a module, returns on every rank."""
         for connection in self._connections:
             connection.send((function, arguments))
         answers = []

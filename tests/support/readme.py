@@ -76,7 +76,7 @@ def _size(one: Comparison) -> str:
 
 
 def output(folder: Path) -> str:
-    """What `gnnbench compare` printed."""
+    """Read what `gnnbench compare` printed."""
     path = folder / SHOWN
     if not path.exists():
         return ""

@@ -21,5 +21,5 @@ def load(spec: str, where: Roots, **keys: Any) -> NodeDataset:
 
 
 def snapshot(root: Path) -> dict[Path, int]:
-    """What is in a folder and when it changed last."""
+    """List what is in a folder and when it changed last."""
     return {path: path.stat().st_mtime_ns for path in [root, *root.rglob("*")]}

@@ -1,4 +1,4 @@
-"""What `Ranks` compute: models on their shares of batches, held against one process on whole batches."""
+"""Compute on `Ranks` models on their shares of batches, held against one process on whole batches."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def dataset() -> NodeDataset:
 
 @functools.cache
 def loud() -> NodeDataset:
-    """The same with scores that are too large for exp."""
+    """Repeat it with scores that are too large for exp."""
     return replace(dataset(), x=dataset().x * 1000)
 
 

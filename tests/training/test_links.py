@@ -103,7 +103,7 @@ def test_the_reference_scores_pairs_in_another_order_too(monkeypatch: pytest.Mon
 
 
 def test_a_step_is_that_of_pygs_graph_auto_encoder() -> None:
-    """Its loss but for what PyG adds under the logarithm, from the same weights, links and negatives."""
+    """Compare its loss but for what PyG adds under the logarithm, from the same weights, links and negatives."""
     model, batching = prepared(asked(batch={"size": 10_000}))
     (batch,) = batching.epoch(0, 1)
     gae = GAE(model.convs[0])

@@ -63,7 +63,7 @@ def test_every_backend_computes_what_pyg_does(model: str) -> None:
 
 
 def test_losses_metrics_and_figures_of_a_run(tmp_path: Path) -> None:
-    """The same on every backend and in a run that was stopped twice; evaluation is that of the whole graph."""
+    """Repeat it on every backend and in a run that was stopped twice; evaluation is that of the whole graph."""
     results = {backend: trained(asked(backend)) for backend in ("pyg", "isplib")}
 
     def stop(event: run.Event) -> None:
@@ -152,7 +152,7 @@ def test_a_mapped_graph_trains_to_the_same_losses(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.skipif(sys.platform != "linux", reason="maps are described by Linux")
 def test_training_reads_the_features_that_it_samples_and_no_others(tmp_path: Path) -> None:
-    """Of a ring of nodes with 32 MB of them: the pages around what three nodes reach."""
+    """Map a ring of nodes with 32 MB of them: the pages around what three nodes reach."""
     nodes = 1 << 17
     src = torch.arange(nodes)
     train, none = torch.zeros(2, nodes, dtype=torch.bool)
@@ -239,7 +239,7 @@ def test_pygs_own_loader_is_unavailable_without_its_sampler(monkeypatch: pytest.
 
 
 def test_pygs_own_loader_trains_on_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same in every run, whatever else is random; pyg-lib is played by our sampler, with torch's numbers."""
+    """Repeat it in every run, whatever else is random; pyg-lib is played by our sampler, with torch's numbers."""
 
     def sampled(self: NeighborSampler, seeds: torch.Tensor, *_: Any, **__: Any) -> SamplerOutput:
         key = int(torch.randint(2**62, ()))

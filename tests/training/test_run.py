@@ -48,7 +48,7 @@ def configuration(**sections: dict[str, Any]) -> Any:
 
 
 def learned(result: Result) -> Any:
-    """What must not depend on whether a run was interrupted."""
+    """Return what must not depend on whether a run was interrupted."""
     losses = [(sample.repeat, sample.epoch, sample.loss) for sample in result.samples]
     return losses, result.evaluations, result.metrics
 

@@ -67,7 +67,7 @@ def sharing(**train: Any) -> Any:
 
 
 def single(wanted: config.Run, roots: datasets.Roots) -> Result:
-    """The same in this process."""
+    """Train in this process."""
     raw = alone.resolved(wanted)
     batch = {"kind": "full"} if wanted.batch.distributed else raw["batch"]
     raw = {**raw, "batch": batch, "train": {**raw["train"], "workers": 1}}
@@ -75,7 +75,7 @@ def single(wanted: config.Run, roots: datasets.Roots) -> Result:
 
 
 def workers(rank: int | None = None) -> list[psutil.Process]:
-    """Those that run, or the one of this rank."""
+    """Return those that run, or the one of this rank."""
     children = [child for child in psutil.Process().children() if launch._task.__name__ in child.cmdline()]
     return [child for child in children if rank is None or child.environ()["RANK"] == str(rank)]
 

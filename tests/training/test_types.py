@@ -104,7 +104,7 @@ def test_all_neighbours_are_a_full_batch(model: str) -> None:
 
 @needs_kernels
 def test_what_is_drawn_follows_from_seed_and_epoch_alone() -> None:
-    """As many edges of a relation as are asked for at most; losses are those of PyG's convs and of another run."""
+    """Draw at most as many edges of a relation as are asked for, with losses of PyG's convs and of another run."""
     batch = {**BATCHES["by relation"], "size": 100}
     wanted = asked(BACKENDS[-1], batch=batch)
     data: Any = datasets.load(wanted.dataset, datasets.roots())

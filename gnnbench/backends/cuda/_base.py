@@ -62,7 +62,7 @@ def longest_row(graph: Graph) -> int:
 
 
 def hubs(graph: Graph, longest: int) -> Hubs | None:
-    """The other rows, in slices of `longest` edges; made once; None if there is none."""
+    """Return the other rows, in slices of `longest` edges; made once; None if there is none."""
     return graph.once(("hubs", longest), lambda: _hubs(graph, longest))
 
 
@@ -82,7 +82,7 @@ def _hubs(graph: Graph, longest: int) -> Hubs | None:
 def segments_of(
     begin: tensor, end: tensor, row: tensor, count: tensor, longest: tensor, BLOCK_S: constexpr
 ) -> tensor:
-    """This program's segments: first edge, number of edges and row [BLOCK_S], and which there are."""
+    """Load this program's segments: first edge, number of edges and row [BLOCK_S], and which there are."""
     segment = tl.program_id(0).to(tl.int64) * BLOCK_S + tl.arange(0, BLOCK_S)
     first = tl.load(begin + segment, segment < count, 0)
     length = tl.load(end + segment, segment < count, 0) - first
@@ -120,7 +120,7 @@ class Tile:
     num_warps: int
 
     def constants(self, axes: str = "SEHC") -> dict[str, int]:
-        """Those of a kernel whose tiles have these axes."""
+        """Return those of a kernel whose tiles have these axes."""
         sizes = dict(zip("HC", self.shape, strict=True))
         blocks = {"S": self.segments, "E": self.edges, "H": self.heads, "C": self.channels}
         constants = {axis: sizes[axis] for axis in axes if axis in sizes}

@@ -38,7 +38,7 @@ class Read(NamedTuple):
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """Those of the arguments that are tensors, with dropout's seed."""
+        """Return those of the arguments that are tensors, with dropout's seed."""
         seed = None if self.dropout is None else self.dropout.seed
         return self.query, self.key, self.value, self.att, seed
 

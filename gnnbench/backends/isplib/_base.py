@@ -47,6 +47,6 @@ class BaseKernels(Kernels):
         return self._asked_threads or torch.get_num_threads()
 
     def fallback(self, choice: Choice) -> tuple[Kernels, Choice]:
-        """Those for any processor, run by row without prefetch."""
+        """Return those for any processor, run by row without prefetch."""
         threads = choice.get("threads", self.threads)
         return type(self)(isa=0), {"algorithm": "row", "prefetch": 0, "threads": threads}

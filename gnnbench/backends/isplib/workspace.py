@@ -21,7 +21,7 @@ MADV_HUGEPAGE = 14  # of madvise(2)
 
 @contextmanager
 def workspace(graph: Graph, *lines: int) -> Iterator[list[Tensor]]:
-    """That many cache lines each, [lines, 16] float32, of unknown contents, for one call.
+    """Lend that many cache lines each, [lines, 16] float32, of unknown contents, for one call.
 
     One workspace stays with the graph; of several threads at once, all but one get new memory.
     """

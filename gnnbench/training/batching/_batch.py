@@ -91,7 +91,7 @@ class Batching(ABC):
     remarks: Sequence[str] = ()
 
     @property
-    def share(self) -> dict[str, int]:
+    def share(self) -> dict[str, int | None]:
         """Sizes of what this process has of a graph, and its traffic, as `results.schema.Worker` names them."""
         return {}
 
@@ -222,10 +222,10 @@ class Loader(Batching):
         """The batches of an epoch that goes through `train` in this order."""
 
     @property
-    def share(self) -> dict[str, int]:
+    def share(self) -> dict[str, int | None]:
         if self.shares is None:
             return {}
-        sizes = {"nodes": self.dataset.num_nodes, "halo_nodes": 0, "edges": self.shares.edges}
+        sizes = {"nodes": self.dataset.num_nodes, "halo_nodes": None, "edges": self.shares.edges}
         return {**sizes, "sent_bytes": self.shares.summed_bytes, "received_bytes": self.shares.summed_bytes}
 
     def watch(self, phase: Callable[[str], AbstractContextManager[None]]) -> None:

@@ -37,6 +37,7 @@ class LinksConfig(BatchConfig):
     """The keys of every kind of batches of links."""
 
     links = True
+    undivided = "links"
     data_parallel = True
 
     size: Positive = Field(65536, description="training links in a batch; the last one of an epoch may have fewer")

@@ -71,7 +71,7 @@ class Parts(Full):
         self.targets = int(graph.exchange.summed(count))
 
     @property
-    def share(self) -> dict[str, int]:
+    def share(self) -> dict[str, int | None]:
         traffic = {"sent_bytes": self.sent_bytes, "received_bytes": self.received_bytes}
         graph = self.graph
         return {"nodes": graph.num_rows, "halo_nodes": graph.exchange.halo, "edges": graph.num_edges, **traffic}

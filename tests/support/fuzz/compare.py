@@ -40,7 +40,7 @@ def _coarsest(story: Story) -> torch.dtype:
 
 
 def _is_of_memory(error: Exception) -> bool:
-    """Whether PyTorch forbids to edit, keep or view a tensor, which kernels that need not may permit."""
+    """Return whether PyTorch forbids to edit, keep or view a tensor, which kernels that need not may permit."""
     return any(word in str(error) for word in ("inplace", "in-place", "Inference tensors", "of 0 elements"))
 
 
@@ -77,7 +77,7 @@ def _off(expected: Tensor, found: Tensor) -> float:
 
 
 def _uncertain(seed: Seed, place: tuple[int, str, int], pair: list[Any]) -> bool:
-    """Whether PyTorch's own result moves as much where it rounds otherwise, and more coarsely."""
+    """Return whether PyTorch's own result moves as much where it rounds otherwise, and more coarsely."""
     expected, found = pair
     if not isinstance(expected, Tensor) or not isinstance(found, Tensor) or expected.shape != found.shape:
         return False

@@ -1,4 +1,4 @@
-"""What programs do to a model before or after it is bound; the same for every model of the same structure."""
+"""Edit a model as programs do, before or after it is bound; alike for every model of the same structure."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def view(draw: Random, rows: int, width: int, dtype: torch.dtype) -> Tensor:
 
 
 def features(draw: Random, net: Module, rows: int, width: int, dtype: torch.dtype) -> Tensor:
-    """What a model takes: categories where it begins with embeddings, else features, rarely of a wrong type."""
+    """Draw what a model takes: categories where it begins with embeddings, else features; rarely a wrong type."""
     first = net.blocks[0] if isinstance(net, Net) else net
     if isinstance(first, nn.Embedding):
         return torch.randint(7 if draw.random() > 0.05 else 9, (rows,))

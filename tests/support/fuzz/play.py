@@ -47,7 +47,7 @@ COUNTED = {
 
 
 class Seed(NamedTuple):
-    """What a story follows from."""
+    """Hold what a story follows from."""
 
     number: int
     way: str  # in which kernels come to run it
@@ -57,7 +57,7 @@ Chapter = dict[str, list[Any]]  # what was seen of each thing, in its order
 
 
 class Story(NamedTuple):
-    """What was seen, a chapter for every edit and step, and why kernels refused to go on, if they did."""
+    """Hold what was seen, a chapter for every edit and step, and why kernels refused to go on, if they did."""
 
     chapters: list[Chapter]
     refused: str = ""
@@ -199,7 +199,7 @@ class _Teller:
             gnnbench.accelerate(self.model, BACKEND)
 
     def _prepare(self, flags: dict[str, bool]) -> None:
-        """As the harness does, without zeros of features where none of them is dropped (by other numbers)."""
+        """Prepare as the harness does, without zeros of features where none of them is dropped otherwise."""
         drops = any(type(layer) is nn.Dropout and layer.p for layer in self.model.modules())
         self.sparse = not drops
         config = BackendConfig(name=BACKEND, sparse_features=self.sparse, **flags)
@@ -298,14 +298,14 @@ class _Teller:
 
 
 def _is_edges(value: Any) -> bool:
-    """Whether a value may be edges or their gradient, which are a tensor to PyG and a Graph to bound models."""
+    """Return whether a value may be edges or their gradient: a tensor to PyG, and a Graph to bound models."""
     return (
         value is None or isinstance(value, Graph) or (isinstance(value, Tensor) and not value.is_floating_point())
     )
 
 
 class HashDropout:
-    """What a dropout layer drops by the hash that kernels use, in plain PyTorch."""
+    """Drop what a dropout layer drops by the hash that kernels use, in plain PyTorch."""
 
     def __init__(self, layer: nn.Dropout) -> None:
         self.layer = layer

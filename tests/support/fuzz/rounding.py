@@ -1,4 +1,4 @@
-"""What PyTorch leaves open, other kernels being as right: how it rounds, and which of equal messages wins."""
+"""Allow what PyTorch leaves open, others being as right: how it rounds, and which of equal messages wins."""
 
 from __future__ import annotations
 
