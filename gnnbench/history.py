@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path("runs")
 NAMES = (files.COMPARISON, files.RUN)  # of results whose rows have epochs
-PARTS = {"rounds", "parity", "cells"}  # folders of results that are parts of others
+WITHIN = {"rounds", "parity", "cells"}  # folders in those of other results
 COMPARABLE = attrgetter("title", "kind", "configuration", "machine")  # alike where times can be compared
 TO_THE_MINUTE = len("2025-11-22 12:00")
 
@@ -106,7 +106,7 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
         if not path.exists():
             raise ConfigError(f"{path}: does not exist; give folders of results or their JSON files")
         below = sorted(path.rglob("*.json")) if path.is_dir() else [path]
-        yield from (each.resolve() for each in below if not PARTS & {*each.relative_to(path).parts})
+        yield from (each.resolve() for each in below if not WITHIN & {*each.relative_to(path).parts})
 
 
 def _entries(path: Path, record: Any) -> Iterator[Entry]:

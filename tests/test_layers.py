@@ -13,6 +13,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "gnnbench"
 FILES = sorted(PACKAGE.rglob("*.py"))
+LEANING = re.compile(r"(The same|The other|What|Whether|Of|Those|That|As|Its)\b")  # on the docstring before
 
 # What the rooms that hold the substance may import of the others, and no more.
 RIGHT: dict[str, set[str]] = {
@@ -231,5 +232,5 @@ def test_a_docstring_can_be_read_without_the_one_before() -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     for path in (*FILES, *sorted(Path(__file__).parent.rglob("*.py"))):
         texts = [ast.get_docstring(node) or "" for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
-        leaning = [text for text in texts if re.match(r"(The same|The other|What|Whether|Of|Those|That|As|Its)\b", text)]
+        leaning = [text for text in texts if LEANING.match(text)]
         assert not leaning, f"{path}: begin with a verb, not with {leaning[0]!r}"

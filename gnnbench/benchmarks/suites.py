@@ -385,15 +385,15 @@ def _batch(count: int, fewest: int, most: int) -> NodeDataset:
     apart = 1 + (torch.rand(dst.numel(), generator=generator, dtype=torch.float64) * (size[dst] - 1)).long()
     src = first[dst] + (dst - first[dst] + apart) % size[dst]  # never dst itself
     labels = torch.randint(CLASSES, (nodes,), generator=generator)
-    part = torch.arange(nodes) % 4
+    split = torch.arange(nodes) % 4
     return NodeDataset(
         name=f"batch of {count} random graphs",
         edge_index=torch.stack([src, dst]),
         x=torch.randn(nodes, FEATURES, generator=generator),
         y=labels,
-        train_mask=part < 2,
-        val_mask=part == 2,
-        test_mask=part == 3,
+        train_mask=split < 2,
+        val_mask=split == 2,
+        test_mask=split == 3,
         num_classes=CLASSES,
         synthetic_parts=["graph", "features", "labels", "split"],
     )

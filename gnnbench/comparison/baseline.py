@@ -113,10 +113,10 @@ def check(baseline: Baseline, name: str, run: ResolvedRun, rounds: int) -> None:
     Raises:
         ConfigError: another machine, another configuration, no backend in common, or too few rounds to tell.
     """
-    for part, now in (("cpu", environment.cpu()), ("gpus", environment.gpus())):
-        if (then := baseline.environment.get(part)) != now:
+    for key, now in (("cpu", environment.cpu()), ("gpus", environment.gpus())):
+        if (then := baseline.environment.get(key)) != now:
             raise ConfigError(
-                f"baseline {name!r} is of another machine ({part} {_model(then)} there, {_model(now)} here), "
+                f"baseline {name!r} is of another machine ({key} {_model(then)} there, {_model(now)} here), "
                 "which says nothing about code; save one on this machine"
             )
     threads = run.config["measure"]["threads"] or environment.threads()["torch"]

@@ -160,13 +160,13 @@ def load(config: Config, where: Roots) -> NodeDataset:
     """Generate the graph, or map the one generated before; equal configurations give equal graphs."""
     preset = PRESETS[config.preset]
     found = arrays(config, preset, where)
-    part = found.pop("part")
+    split = found.pop("part")
     return NodeDataset(
         name=name(config),
         **found,
-        train_mask=part == 1,
-        val_mask=part == 2,
-        test_mask=part == 3,
+        train_mask=split == 1,
+        val_mask=split == 2,
+        test_mask=split == 3,
         num_classes=config.classes or preset.classes,
         synthetic_parts=["graph", "features", "labels", "split"],
     )
@@ -201,7 +201,7 @@ def scaled(config: Config, preset: Shape) -> Shape:
         nodes=nodes,
         edges=edges,
         max_degree=max(1, min(nodes - 1, round(max(cut, 3 * edges / nodes)))),
-        **{part: max(1, math.floor(getattr(preset, part) * share)) for part in ("train", "val", "test")},
+        **{split: max(1, math.floor(getattr(preset, split) * share)) for split in ("train", "val", "test")},
         **{key: value for key, value in chosen(config).items() if key not in ("nodes", "edges")},
     )
 
@@ -249,9 +249,9 @@ def generate(shape: Shape, seed: int, folder: Path) -> None:
     else:
         drawn = label_rng.integers(shape.classes, size=shape.nodes)
         np.save(folder / "y.npy", np.where(label_rng.random(shape.nodes) < shape.label_noise, drawn, community))
-    part = np.zeros(shape.nodes, np.int8)
-    part[: shape.train + shape.val + shape.test] = np.repeat([1, 2, 3], [shape.train, shape.val, shape.test])
-    np.save(folder / "part.npy", split_rng.permutation(part))
+    split = np.zeros(shape.nodes, np.int8)
+    split[: shape.train + shape.val + shape.test] = np.repeat([1, 2, 3], [shape.train, shape.val, shape.test])
+    np.save(folder / "part.npy", split_rng.permutation(split))
 
 
 def _communities(rng: np.random.Generator, nodes: int, count: int) -> Ints:

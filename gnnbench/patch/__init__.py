@@ -248,7 +248,7 @@ def _apply() -> None:
 def _always() -> list[StandIn]:
     forwards = [forward.forward_of(getattr(torch_geometric.nn, name)) for name in convs.table()]
     named = functions.SOFTMAX, functions.SPMM, functions.NORM, functions.DROPOUT
-    return [*forwards, forward.DECODER, *named, *sampler.PARTS, propagate.Compilation(_apply)]
+    return [*forwards, forward.DECODER, *named, *sampler.STAND_INS, propagate.Compilation(_apply)]
 
 
 @functools.cache

@@ -222,4 +222,4 @@ def _output(
     return kind(batch["node"], *ends, batch["edge"], batch["tree"], *numbers)
 
 
-PARTS = (Construction(), Sampling())
+STAND_INS = (Construction(), Sampling())
