@@ -56,7 +56,7 @@ cdef class State:
 
     cdef bint meet_module(self, module, Py_ssize_t *at) except -1:
         cdef dict own = module.__dict__
-        cdef dict modules = own["_modules"], parameters = own["_parameters"], buffers = own["_buffers"]
+        modules, parameters, buffers = own["_modules"], own["_parameters"], own["_buffers"]
         cdef PyObject *name
         cdef PyObject *value
         cdef Py_ssize_t place = 0
@@ -69,7 +69,7 @@ cdef class State:
                 return False
             if isinstance(<object>value, dict):
                 are_tensors = <void *>value == <void *>parameters or <void *>value == <void *>buffers
-                if not self.meet_dict(<dict>value, <void *>value == <void *>modules, are_tensors, at):
+                if not self.meet_dict(<object>value, <void *>value == <void *>modules, are_tensors, at):
                     return False
             elif not self.meet_value(<object>value, at):
                 return False
@@ -84,13 +84,14 @@ cdef class State:
                     return False
         return True
 
-    cdef bint meet_dict(self, dict values, bint are_modules, bint are_tensors, Py_ssize_t *at) except -1:
+    cdef bint meet_dict(self, values, bint are_modules, bint are_tensors, Py_ssize_t *at) except -1:
         cdef PyObject *name
         cdef PyObject *value
         cdef Py_ssize_t place = 0
         if not self.meet(<void *>len(values), at):
             return False
-        while PyDict_Next(values, &place, &name, &value):
+        cdef dict plain = values if type(values) is dict else dict(values)  # as one that is ordered would have it
+        while PyDict_Next(plain, &place, &name, &value):
             if not self.meet_lasting(<object>name, at):
                 return False
             if are_modules and <object>value is not None:

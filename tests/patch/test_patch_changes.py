@@ -173,6 +173,19 @@ def test_attributes(case: str, name: str) -> None:
             agree(*twins, arguments)
 
 
+def test_modules_in_an_ordered_dictionary() -> None:
+    """Take a module out of a Sequential, which makes its dictionary ordered, and move another one in that."""
+    net = nn.Sequential(nn.Linear(WIDE, WIDE), nn.Tanh(), nn.ReLU(), nn.ReLU())
+    original = pyg.GINConv(net).double().eval()
+    del original.nn[3]
+    twins, arguments = (copy.deepcopy(original), known("gin", copy.deepcopy(original))), next(forms("gin"))
+    agree(*twins, arguments)
+    assert ran()
+    for conv in twins:
+        conv.nn._modules.move_to_end("0")
+    agree(*twins, arguments)
+
+
 def twice(function: Callable[..., Any]) -> Callable[..., Any]:
     """A wrapper that tells about itself what the function tells, as careful programs write them."""
 
