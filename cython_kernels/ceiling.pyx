@@ -18,5 +18,7 @@ def gather(int isa, **fields):
     cdef int thread
     cdef kernel_fn *kernel = kernel_for(gather_kernels, isa, False, 16)
     fill_gather(&task, fields)
+    if task.share % 4:
+        raise ValueError(f"gather: share is {task.share}, but must be a multiple of four")
     for thread in prange(<int>task.threads, nogil=True, num_threads=<int>task.threads, schedule="static", chunksize=1):
         kernel(&task, thread * task.share, (thread + 1) * task.share)

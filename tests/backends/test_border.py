@@ -112,7 +112,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     kernels.edge_index(edge_ptr, picked, edge_index.int() % 10)
     members = Members(ptr, edge_ptr, graph.rowptr, graph.col % 10, graph.edge_id, graph.rowptr, graph.col % 10)
     kernels.rows(members, picked, True)
-    ceiling.gather(torch.randn(8, 16), torch.arange(6, dtype=torch.int32).view(1, 6))
+    ceiling.gather(torch.randn(8, 16), torch.arange(8, dtype=torch.int32).view(1, 8))
+    with pytest.raises(ValueError, match="share is 6, but must be a multiple of four"):
+        ceiling.gather(torch.randn(8, 16), torch.arange(6, dtype=torch.int32).view(1, 6))
+    noted.pop()
     neighbors = Neighbors(graph.rowptr, graph.col, graph.edge_id)
     neighbors.sample(torch.arange(4), [3, 2], 7).edges.graph()
     neighbors.typed.sample({NODE: torch.arange(4)}, {EDGE: [3, 2]}, 7, induced=True)
