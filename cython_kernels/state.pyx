@@ -88,8 +88,11 @@ cdef class State:
         cdef PyObject *name
         cdef PyObject *value
         cdef Py_ssize_t place = 0
-        if not self.meet(<void *>len(values), at):
+        cdef Py_ssize_t length = len(values)
+        if not self.meet(<void *>length, at):
             return False
+        if not length:  # as dictionaries of hooks are, which are ordered
+            return True
         cdef dict plain = values if type(values) is dict else dict(values)  # as one that is ordered would have it
         while PyDict_Next(plain, &place, &name, &value):
             if not self.meet_lasting(<object>name, at):

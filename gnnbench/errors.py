@@ -74,7 +74,7 @@ class WorkerLost(RunFailed):
 
 
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for a near miss, otherwise a list of what is allowed."""
+    """`"; did you mean 'x'?"` for a near miss, otherwise a list of what begins with the name, or of all."""
     choices = sorted(allowed)
     begun = [choice for choice in choices if choice.lower().startswith(f"{name.lower()}:")]
     lowered = {choice.lower(): choice for choice in choices}

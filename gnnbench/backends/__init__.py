@@ -53,7 +53,7 @@ def module_of(name: str) -> str:
 
 
 def with_kernels() -> dict[str, type[KernelBackend]]:
-    """Name those that run convs on kernels, available or not, by name; without those that cannot be loaded."""
+    """Find those that run convs on kernels, available or not, by name; without those that cannot be loaded."""
     from gnnbench.backends.base import KernelBackend
 
     kinds: dict[str, type[KernelBackend]] = {}

@@ -240,7 +240,7 @@ def test_a_workspace_is_kept_with_its_graph_and_goes_with_it() -> None:
 
 @pytest.mark.usefixtures("small_cache")
 def test_memory_does_not_grow_with_graphs() -> None:
-    """Build them, work on over blocks, with a transpose and with weights kept in order, and dropped."""
+    """Build graphs, sum over their blocks, with a transpose and with weights kept in order, and drop them."""
     kernels, graph = isplib.IsplibKernels(), graphs.power_law(100, 1000)
     edge_index, x, value = torch.stack([graph.col, graph.row]), normal(100, 16), normal(graph.num_edges)
     sizes = []

@@ -73,7 +73,7 @@ def test_it_is_read_back_and_shown_as_a_page(tmp_path: Path) -> None:
 
 
 def test_pyg_lib_is_called_as_by_pyg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Play its op, by our sampler where it is not installed; whole rows make batches of equal sizes."""
+    """Play its op by our sampler where it is not installed; whole rows make batches of equal sizes."""
 
     def neighbor_sample(colptr: torch.Tensor, row: torch.Tensor, seed: torch.Tensor, *how: Any) -> Any:
         drawn = isplib.Neighbors(colptr, row).sample(seed, how[0], key=1)

@@ -53,7 +53,7 @@ def test_a_folder_of_three_files_is_a_split(where: Roots, tmp_path: Path) -> Non
         saved(tmp_path / f"{part}.pt")
     dataset = load(where, tmp_path)
     assert datasets.parse(f"{tmp_path}/") == {"source": "files", "path": f"{tmp_path}/"}
-    assert {part: ids.tolist() for part, ids in dataset.splits.items()} == {
+    assert {split: ids.tolist() for split, ids in dataset.splits.items()} == {
         "train": [0, 1, 2],
         "val": [3, 4, 5],
         "test": [6, 7, 8],

@@ -147,7 +147,7 @@ def test_missing_features_are_degrees_or_random_and_missing_splits_are_drawn() -
         three(**bare), GraphsConfig(source="test", degree_features=2, train_share=0.5)
     )
     assert degrees.x.tolist() == [[0, 1], [0, 1], [0, 1], [1, 0], [1, 0], [0, 1]]
-    assert {part: len(ids) for part, ids in degrees.splits.items()} == {"train": 1, "val": 0, "test": 1}
+    assert {split: len(ids) for split, ids in degrees.splits.items()} == {"train": 1, "val": 0, "test": 1}
     assert 1 not in torch.cat(list(degrees.splits.values()))
     assert degrees.label == "three (split synthetic)"
     assert [note.split(";")[0] for note in degrees.notes] == [

@@ -110,7 +110,8 @@ def test_images_can_be_told_by_their_colours(where: Roots) -> None:
     colours = torch.zeros(shape).index_put_((owner, cell), dataset.x[:, 0], accumulate=True)
     counts = torch.zeros(shape).index_put_((owner, cell), torch.ones(()), accumulate=True)
     parts = {
-        part: torch.zeros(shape[0], dtype=torch.bool).index_fill_(0, i, True) for part, i in dataset.splits.items()
+        split: torch.zeros(shape[0], dtype=torch.bool).index_fill_(0, i, True)
+        for split, i in dataset.splits.items()
     }
     found = accuracy_of_nearest_mean(colours / counts.clamp(min=1), dataset.y, parts["train"], parts["test"])
     assert found > 0.5

@@ -1,4 +1,4 @@
-"""Share between tests of attention inputs of every family, and how precise results must be."""
+"""Give tests of attention inputs of every family, and how precise results must be."""
 
 from __future__ import annotations
 

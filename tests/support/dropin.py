@@ -1,4 +1,4 @@
-"""Share between tests of the drop-in its backend here, and PyG as it was after each of them."""
+"""Give tests of the drop-in its backend here, and PyG as it was after each of them."""
 
 from __future__ import annotations
 

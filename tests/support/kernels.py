@@ -1,4 +1,4 @@
-"""Share between tests of kernels kernels of every instruction set, inputs, and how precise results must be."""
+"""Give tests of kernels those of every instruction set, inputs, and how precise results must be."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_what_is_no_part_is_refused(ranks: Ranks) -> None:
 
 @pytest.mark.parametrize(("name", "more"), [("gine", {}), ("gat", {"edge_features": True})])
 def test_models_with_features_of_edges_are_refused(name: str, more: dict[str, bool]) -> None:
-    """Refuse, as parts, like all node datasets, have none."""
+    """Refuse edge features, which parts, like all node datasets, have none of."""
     wanted = parts.configured("reference", 0.0, "none", 1, "parts")
     raw = {**wanted.model_dump(), "model": {"name": name, **more}}
     with pytest.raises(
