@@ -8,6 +8,7 @@
 
 struct linear {
     int64_t rows, ins, outs, chunks;
+    int64_t slices;                /* of the work on a chunk, each with its share of the outputs */
     const void *x;                 /* [rows, ins] */
     const void *weight;            /* [outs, ins] */
     const void *bias;              /* [outs], or NULL */

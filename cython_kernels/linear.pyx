@@ -8,6 +8,9 @@ include "record.pxi"
 include "linear_fields.pxi"
 include "linear.pxi"
 
+cdef enum:
+    SLICES = 2  # for each thread, where there are fewer chunks
+
 
 def forward(int isa, int threads, **fields):
     cdef linear_task task
@@ -27,10 +30,12 @@ def backward(int isa, int threads, **fields):
     cdef bint is_double = fill_layer(&task, fields, isa, True)
     cdef Memory memory
     need("linear", fields, ("grad_out", "grad_weight", "grad_bias"))
+    if isa != TILES and task.chunks < SLICES * threads:
+        task.slices = (SLICES * threads + task.chunks - 1) // task.chunks
     memory = taken(place(&task, is_double, NULL))
     place(&task, is_double, memory.first)
     with nogil:
         team(chosen(&linear_pack, isa, is_double), &task, task.columns, threads)
-        team(chosen(&linear_chunk, isa, is_double), &task, task.chunks, threads)
+        team(chosen(&linear_chunk, isa, is_double), &task, task.chunks * task.slices, threads)
         team(chosen(&linear_end, isa, is_double), &task, task.outs, threads)
     give(memory)

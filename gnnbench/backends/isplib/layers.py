@@ -26,7 +26,7 @@ native_linear, native_gru = map(_compiled.load, ("linear", "gru"))
 
 # At most so many chunks of the rows, for threads, of at least so many rows each.
 HEAD_CHUNKS, PERCEPTRON_CHUNKS, NORM_CHUNKS, GRU_CHUNKS = (64, 64), (64, 512), (64, 64), (256, 512)
-LINEAR_CHUNKS, FEW_CHUNKS = (64, 512), (16, 128)  # the second where the first are fewer
+LINEAR_CHUNKS, TILE_CHUNKS = (64, 512), (16, 128)  # the second of tiles, where the first are fewer
 PARTIAL_BYTES = 16 << 20  # of all chunks' gradients of a weight, each of which is memory to be faulted in
 
 MOST_INPUTS = 16  # of a perceptron, beyond which products of whole matrices are faster
@@ -168,11 +168,13 @@ class LayerKernels(BaseKernels):
             return super().linear_backward(grad_out, x, weight, needs_x)
         grad_x = in_huge_pages(torch.empty_like(x)) if needs_x else None
         grad_weight, grad_bias = torch.empty_like(weight), x.new_empty(len(weight))
-        few = min(LINEAR_CHUNKS[0], PARTIAL_BYTES // max(weight.nbytes, 1)), LINEAR_CHUNKS[1]
-        chunks = max(_chunks(len(x), few), _chunks(len(x), FEW_CHUNKS))
+        level = self._level("backward", weight)
+        chunks = _chunks(len(x), (min(LINEAR_CHUNKS[0], PARTIAL_BYTES // max(weight.nbytes, 1)), LINEAR_CHUNKS[1]))
+        if level > self.isa:  # vectors share what there is to do on a chunk
+            chunks = max(chunks, _chunks(len(x), TILE_CHUNKS))
         tensors = {"grad_out": grad_out, "grad_x": grad_x, "grad_weight": grad_weight, "grad_bias": grad_bias}
         fields = {**_of_linear(x, weight), **tensors, "chunks": chunks}
-        native_linear.backward(self._level("backward", weight), self.threads, **fields)
+        native_linear.backward(level, self.threads, **fields)
         return grad_x, grad_weight, grad_bias
 
     def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
