@@ -9,7 +9,7 @@ include "linear_fields.pxi"
 include "linear.pxi"
 
 cdef enum:
-    SLICES = 2  # for each thread, where there are fewer chunks
+    SLICES = 2  # of all chunks for each thread, at least
 
 
 def forward(int isa, int threads, **fields):
@@ -30,7 +30,7 @@ def backward(int isa, int threads, **fields):
     cdef bint is_double = fill_layer(&task, fields, isa, True)
     cdef Memory memory
     need("linear", fields, ("grad_out", "grad_weight", "grad_bias"))
-    if isa != TILES and task.chunks < SLICES * threads:
+    if isa != TILES:
         task.slices = (SLICES * threads + task.chunks - 1) // task.chunks
     memory = taken(place(&task, is_double, NULL))
     place(&task, is_double, memory.first)
