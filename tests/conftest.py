@@ -20,6 +20,8 @@ from gnnbench.measure import memory
 if TYPE_CHECKING:
     from tests.support.compare_runner import Runner
 
+os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # as jobs and commands import what tests give them
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined, which then run on CPU tensors
     for absent in (torch.cuda, torch.xpu, torch.mtia):  # would keep a traceback of every torch.manual_seed
@@ -67,6 +69,15 @@ def frozen() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def server() -> Iterator[None]:
+    """Jobs of all tests are forked from one process, as those of a comparison are."""
+    from gnnbench import launch
+
+    with launch.keep_server():
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +139,12 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     ranks = Ranks(3, tmp_path_factory.mktemp("ranks"))
     yield ranks
     ranks.end()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call() -> None:
+    """Drop the variable that pytest changes in every test: in another environment jobs have another server."""
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

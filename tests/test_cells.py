@@ -7,10 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import psutil
-import pytest
 
 from gnnbench import cells
-from tests.support.commands import ROOT
 from tests.support.compare_runner import ROOTS
 from tests.support.sleeper import Sleeper, Work
 
@@ -21,8 +19,7 @@ def test_a_cell_that_was_stopped_runs_again(tmp_path: Path) -> None:
     assert work.latest() is None
 
 
-def test_ctrl_c_ends_the_cells_that_run_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def test_ctrl_c_ends_the_cells_that_run_side_by_side(tmp_path: Path) -> None:
     works = [
         Work(cell=Sleeper(key=key, seconds=seconds), roots=ROOTS, out=tmp_path / key)
         for key, seconds in (("quick", 0.0), ("slow", 60.0), ("later", 60.0))

@@ -56,13 +56,13 @@ def compare(
     """
     from gnnbench import launch
 
-    loaded = options.load(config, set, dataset, epochs, memory_limit)
     launch.prepare()  # while PyTorch is imported here
     from gnnbench import comparison, datasets
     from gnnbench.comparison import baseline as baselines
     from gnnbench.kinds.comparison import Comparison
     from gnnbench.results import files
 
+    loaded = options.load(config, set, dataset, epochs, memory_limit)
     run, roots = comparison.resolve(loaded, options.names(backends)), datasets.roots(data_root)
     limit, kept = baselines.share(fail_above), None
     if save_baseline:

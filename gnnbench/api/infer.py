@@ -55,6 +55,7 @@ def infer(
     """
     from gnnbench import launch
 
+    launch.prepare()  # while PyTorch is imported here
     weights, stored = _weights(Path(checkpoint) if checkpoint else None)
     of_run = config is None and stored is not None
     loaded = options.load(stored if of_run else config, set, dataset, None, memory_limit)
@@ -72,7 +73,6 @@ def infer(
             )
     elif not rounds:
         raise ConfigError("--rounds 0 times nothing; give --out predictions.npz, or one round or more")
-    launch.prepare()  # while PyTorch is imported here
     from gnnbench import datasets, inference
     from gnnbench.kinds.inference import Inference
     from gnnbench.results import files

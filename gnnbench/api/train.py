@@ -59,7 +59,11 @@ def train(
         GnnbenchError: the run failed, as by running out of memory; or `out` cannot be written.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the epoch at hand; what was measured is kept.
     """
-    from gnnbench import datasets, kinds, launch, trackers
+    from gnnbench import launch
+
+    if workers and workers > 1 and not launch.started():
+        launch.prepare()  # while PyTorch is imported here
+    from gnnbench import datasets, kinds, trackers
     from gnnbench.config import validate
     from gnnbench.kinds.run import Run
     from gnnbench.results import files, schema
@@ -85,6 +89,7 @@ def train(
             folder = Run.folder(out, f"{options.stem(config)}-{loaded.backend.name}", again=force)
     loaded = run.by_torchrun(loaded)
     with (
+        launch.keep_server(),
         options.threads_kept(),
         Run.watched(quiet or not first, _tell) as hear,
         trackers.following(tracked if first else [], folder, hear) as told,

@@ -18,10 +18,10 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import IO, Protocol
 
 from gnnbench import stopping
 from gnnbench.launch import _fork, _task
-from gnnbench.launch._fork import OnStart
 from gnnbench.launch._fork import keep_server as keep_server
 from gnnbench.launch._task import FILE, Task
 from gnnbench.launch._task import start as start
@@ -35,6 +35,16 @@ RANKS = "workers"  # the folder of what is theirs
 RENDEZVOUS = "GNNBENCH_RENDEZVOUS"  # the variable that tells them where to meet
 # Linux ends a process with its parent; macOS does not, nor does it fork safely, and CUDA does not survive a fork.
 FORKS = sys.platform == "linux" and not os.path.exists("/dev/nvidiactl")
+
+
+class Process(Protocol):
+    """A job that was started."""
+
+    @property
+    def stdout(self) -> IO[str] | None: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self) -> int: ...
 
 
 def prepare() -> None:
@@ -85,12 +95,17 @@ def run(task: Task, tell: Callable[[str], None] = lambda _: None, group: Group |
     path, log = task.out / FILE, task.out / "log.txt"
     files.save_json(task, path)
     group = group or Group()
+    process = _start(task.kind, path, log, group=group)
     try:
-        code = (_fork.run if FORKS else _run)(task.kind, path, log, tell, group.add)
-    except OSError:
-        if not group.ended:
-            raise
-        raise KeyboardInterrupt from None
+        group.add(process.kill)
+        assert process.stdout
+        with process.stdout:
+            for line in process.stdout:
+                tell(line.strip())
+        code = process.wait()
+    finally:
+        process.kill()  # does nothing to a process that has ended
+        process.wait()
     if group.ended or stopping.stopped(code):
         raise KeyboardInterrupt
     if code == -signal.SIGKILL:
@@ -98,18 +113,22 @@ def run(task: Task, tell: Callable[[str], None] = lambda _: None, group: Group |
     return code, log.read_text(errors="replace")
 
 
-def _run(kind: str, path: Path, log: Path, tell: Callable[[str], None], on_start: OnStart) -> int:
-    """Run a job in a fresh interpreter."""
-    process = start(_task.command(kind, path), log, stdin=subprocess.DEVNULL, env=_fork.environment())
-    try:
-        on_start(process.kill)
-        assert process.stdout
-        for line in process.stdout:
-            tell(line.strip())
-        return process.wait()
-    finally:
-        process.kill()  # does nothing to a process that has ended
-        process.communicate()
+def _start(
+    kind: str,
+    path: Path,
+    log: Path,
+    variables: dict[str, str] | None = None,
+    stdout: int = subprocess.PIPE,
+    group: Group | None = None,
+) -> Process:
+    """Start the task of this kind that is in `path`, with these variables in its environment too."""
+    if not FORKS:
+        environment = {**_fork.environment(), **(variables or {})}
+        return start(_task.command(kind, path), log, stdout, stdin=subprocess.DEVNULL, env=environment)
+    server = _fork.server()
+    if group:
+        group.add(server.close)  # as it may have to be waited for
+    return server.start(kind, path, log, variables or {}, stdout)
 
 
 def run_ranks(task: Task, count: int, tell: Callable[[str], None] = lambda _: None) -> dict[int, int]:
@@ -133,18 +152,19 @@ def run_ranks(task: Task, count: int, tell: Callable[[str], None] = lambda _: No
     path = task.out / RANKS / FILE
     files.save_json(task, path)
     threads = max(1, machine.usable_cores() // count)
-    shared = {"GLOO_SOCKET_IFNAME": loopback(), "OMP_NUM_THREADS": str(threads)}
+    shared = {"GLOO_SOCKET_IFNAME": loopback(), _task.THREADS: str(threads)}
+    shared = {name: value for name, value in shared.items() if name not in os.environ}
     events: queue.SimpleQueue[tuple[int, int | str]] = queue.SimpleQueue()
     codes: dict[int, int] = {}
     asked: set[int] = set()
-    processes: list[subprocess.Popen[str]] = []
+    processes: list[Process] = []
 
     def pass_on(number: int) -> None:
         asked.add(number)
         for process in processes:
             process.send_signal(number)  # does nothing to one that has ended
 
-    def watch(rank: int, process: subprocess.Popen[str]) -> None:
+    def watch(rank: int, process: Process) -> None:
         """Pass on every line of a process, then its exit code."""
         with process.stdout or nullcontext(()) as lines:
             for line in lines:
@@ -153,17 +173,14 @@ def run_ranks(task: Task, count: int, tell: Callable[[str], None] = lambda _: No
 
     with tempfile.TemporaryDirectory() as folder, stopping.handled(pass_on):
         meet = {RENDEZVOUS: f"file://{folder}/rendezvous", "WORLD_SIZE": str(count)}
-        environment = {**shared, **_fork.environment(), **meet}
         try:
             for rank in range(count):
-                process = start(
-                    _task.command(task.kind, path),
-                    _log(task, rank),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
-                    env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                )
+                place = {**shared, **meet, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                output = subprocess.DEVNULL if rank else subprocess.PIPE
+                process = _start(task.kind, path, _log(task, rank), place, output)
                 processes.append(process)
+                for number in asked:  # meanwhile
+                    process.send_signal(number)
                 threading.Thread(target=watch, args=(rank, process), daemon=True).start()
             failed = False
             while len(codes) < count:

@@ -1,4 +1,4 @@
-"""Jobs forked from a server, which is asked for one at a time.
+"""Jobs forked from a server, which is asked for them.
 
 The server of `multiprocessing` serves the user's own processes too: it may run before this package can say what to
 import, its environment is that of its first use, and its children import the user's script anew, which ends in an
@@ -17,18 +17,18 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from gnnbench import measure
 
 LONGEST = 1 << 16  # bytes of a message
+OWN = "GNNBENCH_"  # begins the names of variables that no import reads
 _here = threading.local()  # as Linux ends a server with the thread that started it
-OnStart = Callable[[Callable[[], None]], None]  # is told how to end a job that starts
 MADV_POPULATE_READ = 22  # of Linux 5.14; an older one leaves everything as it is
 
 
@@ -55,13 +55,6 @@ def map_in(runs: list[tuple[int, int]]) -> None:
     madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     for address, size in runs:
         madvise(address, size, MADV_POPULATE_READ)
-
-
-def run(kind: str, path: Path, log: Path, tell: Callable[[str], None], on_start: OnStart) -> int:
-    """Perform the task of this kind that is in `path` in a child of the server, with which it ends."""
-    current = server()
-    on_start(current.close)
-    return current.run(kind, path, log, tell)
 
 
 def server() -> Server:
@@ -93,9 +86,10 @@ def keep_server() -> Iterator[None]:
             end()
 
 
-def inherit(connection: socket.socket) -> None:
+def inherit(requests: socket.socket, imports: dict[str, Any]) -> None:
     """Let the jobs of this process, itself a job, be forked from the server that it was forked from."""
-    _here.server = Server(connection)
+    _here.server = Server(requests)
+    _here.server.imports = imports
 
 
 def die_with(parent: int) -> None:
@@ -107,77 +101,112 @@ def die_with(parent: int) -> None:
 
 
 class Server:
-    """A server as its client sees it.
+    """A server as its clients see it.
 
     Args:
-        connection: carries first what it says about its imports, then requests to it, each with the descriptors of
-            stdout and log, and the exit code of every job. Closing it ends the job at hand.
+        requests: carries what it says about its imports, to the process that started it, and requests to it, each
+            with the descriptors of stdout, log and a socket of the job's own.
         process: the server itself, if this process started it.
     """
 
-    def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
-        self._connection, self._process = connection, process
-        self._surroundings, self._environment = _surroundings(), dict(os.environ)
+    def __init__(self, requests: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        self._requests, self._process = requests, process
+        self._client, self._environment = os.getpid(), _environment(own=False)
 
     @functools.cached_property
     def imports(self) -> dict[str, Any]:
         """After its imports, the hash of their `code` and the variables that they `set`; empty if it died."""
-        return json.loads(self._receive() or "{}")
+        return json.loads(received(self._requests) or "{}")
 
     def fits(self) -> bool:
         """Return whether its children would be what a process started here and now would be."""
         from gnnbench.measure import code  # which imports PyTorch
 
-        if self._connection.fileno() < 0 or (self._process and self._process.poll() is not None):
+        if self._requests.fileno() < 0 or (self._process and self._process.poll() is not None):
             return False
-        if not self.imports or self._surroundings != _surroundings() or self.imports["code"] != code.digest():
+        if not self.imports or self._client != os.getpid() or self.imports["code"] != code.digest():
             return False
         by_imports = self.imports["set"]  # which may have set them here too
-        return {**self._environment, **by_imports} == {**os.environ, **by_imports}
+        return {**self._environment, **by_imports} == {**_environment(own=False), **by_imports}
 
-    def run(self, kind: str, path: Path, log: Path, tell: Callable[[str], None]) -> int:
-        """The exit code of a job, after its end."""
-        read, write = os.pipe()
-        with open(read, errors="replace") as lines:
-            try:
-                with open(write, "wb") as output, log.open("wb") as errors:
-                    request = json.dumps([kind, str(path)]).encode()
-                    with suppress(ConnectionError):  # it died just now
-                        if self.imports:
-                            socket.send_fds(self._connection, [request], [output.fileno(), errors.fileno()])
-                for line in lines:
-                    tell(line.strip())
-                answer = self._receive()
-            except BaseException:
-                self.close()
-                lines.read()  # until the job is gone
-                raise
-        return int(answer) if answer else self._died(log)
+    def start(self, kind: str, path: Path, log: Path, variables: dict[str, str], stdout: int) -> Child:
+        """Fork a job, in whose environment there are these variables too."""
+        lines = None
+        if stdout == subprocess.PIPE:
+            read, output = os.pipe()
+            lines = os.fdopen(read, errors="replace")
+        else:
+            output = os.open(os.devnull, os.O_WRONLY)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, open(output, "wb") as printed, log.open("wb") as errors:
+            descriptors = [each.fileno() for each in (printed, errors, theirs)]
+            if self.imports:  # or it died, as it may have just now
+                with suppress(OSError):
+                    request = json.dumps([kind, str(path), os.getcwd(), {**_environment(own=True), **variables}])
+                    socket.send_fds(self._requests, [request.encode()], descriptors)
+        return Child(self, ours, lines, log)
 
     def close(self) -> None:
-        """End the server if this process started it, and the job at hand in any case."""
-        self._connection.close()
+        """End the server if this process started it, and with it its jobs."""
+        self._requests.close()
         if self._process:
             assert self._process.stderr
-            self._process.kill()  # and Linux its child
+            self._process.kill()  # and Linux its children
             self._process.wait()
             self._process.stderr.close()
 
-    def _receive(self) -> bytes:
-        """The next message; empty if the server died."""
-        try:
-            return self._connection.recv(LONGEST)
-        except ConnectionError:
-            return b""
+    def died(self) -> tuple[int, bytes]:
+        """Return the exit code of the server, once it died, and its last words."""
+        if self._process is None or not self._process.stderr or self._process.stderr.closed:
+            return -signal.SIGKILL, b""
+        return self._process.wait(), self._process.stderr.read()
 
-    def _died(self, log: Path) -> int:
-        """The exit code of the server, whose last words go to the log of the job."""
-        if self._process is None:
-            return -signal.SIGKILL
-        assert self._process.stderr
-        with log.open("ab") as errors:
-            errors.write(self._process.stderr.read())
-        return self._process.wait()
+
+class Child:
+    """A job of a server, as `subprocess.Popen` has it.
+
+    Args:
+        asked: carries signals to it, and its exit code back. Without an end of it here, the job ends too.
+        stdout: what it prints.
+    """
+
+    def __init__(self, server: Server, asked: socket.socket, stdout: IO[str] | None, log: Path) -> None:
+        self._server, self._asked, self._log = server, asked, log
+        self._waiting = threading.Lock()
+        self._code: int | None = None
+        self.stdout = stdout
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        with suppress(OSError):
+            self._asked.send(str(number).encode())
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Return its exit code, negative for a signal, after its end."""
+        with self._waiting:
+            if self._code is None:
+                answer = received(self._asked)
+                self._code = int(answer) if answer else self._died()
+                self._asked.close()
+            return self._code
+
+    def _died(self) -> int:
+        """Return the exit code of its server, whose last words go to its log."""
+        code, words = self._server.died()
+        with self._log.open("ab") as errors:
+            errors.write(words)
+        return code
+
+
+def received(connection: socket.socket) -> bytes:
+    """Return the next message; nothing if either end is closed."""
+    try:
+        return connection.recv(LONGEST)
+    except OSError:
+        return b""
 
 
 def environment() -> dict[str, str]:
@@ -196,21 +225,19 @@ def environment() -> dict[str, str]:
 def _started() -> Server:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
+        command = [sys.executable, "-X", "faulthandler", "-m", "gnnbench.launch._server"]
         process = subprocess.Popen(
-            [
-                *(sys.executable, "-X", "faulthandler", "-m", "gnnbench.launch._server"),
-                *(str(theirs.fileno()), str(os.getpid())),
-            ],
+            [*command, str(os.getpid()), str(theirs.fileno()), str(ours.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[theirs.fileno(), ours.fileno()],
             start_new_session=True,
             env=environment(),
         )
     return Server(ours, process)
 
 
-def _surroundings() -> tuple[int, str]:
-    """Return what a server has from the process that starts it, beside the environment."""
-    return os.getpid(), os.getcwd()
+def _environment(*, own: bool) -> dict[str, str]:
+    """Return the variables that this package alone reads, whenever it needs them; or all others."""
+    return {name: value for name, value in os.environ.items() if name.startswith(OWN) == own}

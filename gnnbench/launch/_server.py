@@ -12,15 +12,15 @@ import gc
 import json
 import multiprocessing
 import os
-import select
 import signal
 import socket
 import sys
 from contextlib import suppress
 from importlib import import_module
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -44,10 +44,12 @@ def preload() -> None:
             import_module(name)
 
 
-def serve(connection: socket.socket) -> None:
-    """Fork the jobs that are asked for until `connection` is closed.
+def serve(requests: socket.socket, asking: socket.socket) -> NoReturn:
+    """Fork the jobs that are asked for, until this process is killed.
 
-    A job may ask for jobs of its own, as a comparison does that is a cell of a grid. Each asker waits for its job.
+    Args:
+        asking: the other end of `requests`, for jobs that ask for jobs of their own, as a comparison does that
+            is a cell of a grid.
     """
     gc.disable()  # which would take a quarter of the time of these imports
     from gnnbench.measure import code
@@ -56,45 +58,45 @@ def serve(connection: socket.socket) -> None:
     digest = code.digest()  # of the files as they are before they are imported
     preload()
     changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    imports = json.dumps({"code": digest, "set": changed}).encode()
+    imports = {"code": digest, "set": changed}
     gc.collect()
     gc.enable()
     gc.freeze()  # or collections in a child would copy every page with an object in it
     pages = _fork.mapped()
-    connection.send(imports)
-    running: list[tuple[socket.socket, BaseProcess | None]] = [(connection, None)]  # each but the last waits
-    while running:
-        asker, job = running[-1]
-        ready, _, _ = select.select([each for each, _ in running], [], [])
-        if job and asker not in ready:  # one who waits for it has closed its connection
-            job.kill()
-        try:
-            request, descriptors, _, _ = socket.recv_fds(asker, _fork.LONGEST, 2)
-        except ConnectionResetError:  # it closed without having read all that was sent to it
-            request = b""
-        if request:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            ours.send(imports)
-            with theirs:
-                others = [ours, *(each for each, _ in running)]
-                job = CONTEXT.Process(target=_job, args=(request, descriptors, theirs, others, pages, os.getpid()))
-                job.start()
+    requests.send(json.dumps(imports).encode())
+    jobs: list[tuple[BaseProcess, socket.socket]] = []  # each with what its asker has the other end of
+    while True:
+        ready = wait([requests, *(each for job, asker in jobs for each in (job.sentinel, asker))])
+        for job, asker in [*jobs]:
+            if asker in ready:
+                if number := _fork.received(asker):
+                    assert job.pid
+                    os.kill(job.pid, int(number))
+                else:  # nobody waits for it
+                    job.kill()
+                    job.join()
+            if not job.is_alive():
+                with suppress(OSError):
+                    asker.send(str(job.exitcode).encode())
+                asker.close()
+                jobs.remove((job, asker))
+        if requests in ready:
+            request, descriptors, _, _ = socket.recv_fds(requests, _fork.LONGEST, 3)
+            asker = socket.socket(fileno=descriptors.pop())
+            others = [requests, asker, *(each for _, each in jobs)]
+            how = (request, descriptors, asking, imports, others, pages, os.getpid())
+            job = CONTEXT.Process(target=_job, args=how)
+            job.start()
             for descriptor in descriptors:
                 os.close(descriptor)
-            running.append((ours, job))
-            continue
-        asker.close()
-        running.pop()
-        if job:
-            job.join()
-            with suppress(OSError):  # nobody waits for it
-                running[-1][0].send(str(job.exitcode).encode())
+            jobs.append((job, asker))
 
 
 def _job(
     request: bytes,
     descriptors: list[int],
-    connection: socket.socket,
+    asking: socket.socket,
+    imports: dict[str, Any],
     others: list[socket.socket],
     pages: list[tuple[int, int]],
     server: int,
@@ -110,12 +112,22 @@ def _job(
         os.close(descriptor)
     _fork.map_in(pages)
     np.random.seed()  # noqa: NPY002  Python's own generator does so at a fork, and PyTorch's has a fixed seed
-    _fork.inherit(connection)
-    kind, path = json.loads(request)
+    kind, path, folder, variables = json.loads(request)
+    os.chdir(folder)
+    sys.path[0] = folder
+    for name in [each for each in os.environ if each.startswith(_fork.OWN)]:
+        del os.environ[name]
+    os.environ.update(variables)
+    if threads := variables.get(_task.THREADS):  # which was read when PyTorch was imported
+        import torch
+
+        torch.set_num_threads(int(threads))
+    _fork.inherit(asking, imports)
     sys.exit(_task.perform(kind, Path(path)))
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # to end by it, as by other signals, instead of as a failure
-    _fork.die_with(int(sys.argv[2]))
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    parent, theirs, ours = map(int, sys.argv[1:])
+    _fork.die_with(parent)
+    serve(socket.socket(fileno=theirs), socket.socket(fileno=ours))

@@ -17,6 +17,7 @@ from gnnbench.launch import _fork
 from gnnbench.results.schema import Record, Status
 
 FILE = "task.json"
+THREADS = "OMP_NUM_THREADS"  # the variable of how many there are in a process
 
 
 class Task(Record):

@@ -19,7 +19,7 @@ from gnnbench import config, datasets, launch
 from gnnbench.comparison import compare, process, record, resolve
 from gnnbench.comparison.process import Job
 from gnnbench.errors import ConfigError
-from tests.support.commands import ROOT, run
+from tests.support.commands import run
 from tests.support.compare_runner import jobs_of, row
 
 
@@ -86,7 +86,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
     """Installs a backend as another package would."""
     site = tmp_path / "site"
     monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ["PYTHONPATH"]]))
     monkeypatch.setenv("GNNBENCH_CACHE", str(tmp_path / "cache"))
 
     def install(name: str, source: str) -> None:
@@ -158,10 +158,8 @@ def test_no_process_outlives_the_comparison(
         "found = test_child.small(Path(sys.argv[1]), 'pyg');"
         "print(found.status)"
     )
-    paths = [str(ROOT), os.environ["PYTHONPATH"]]
     parent = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "out")],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from torch_geometric.nn import SAGEConv
 
 import gnnbench
-from gnnbench import config, datasets, inference, launch
+from gnnbench import config, datasets, inference
 from gnnbench.backends import isplib
 from gnnbench.errors import ConfigError
 from gnnbench.inference import _process
@@ -23,7 +22,7 @@ from tests.support.commands import run
 
 pytestmark = [
     pytest.mark.skipif(bool(isplib.MISSING), reason="the kernels are not built"),
-    pytest.mark.usefixtures("folder", "server"),
+    pytest.mark.usefixtures("folder"),
 ]
 SECTIONS: dict[str, Any] = {
     "dataset": {"source": "synthetic", "preset": "cora", "scale": 0.1, "features": 16},
@@ -31,13 +30,6 @@ SECTIONS: dict[str, Any] = {
     "batch": {"kind": "neighbors", "size": 13, "fanouts": [4, 3]},
     "train": {"epochs": 5},
 }
-
-
-@pytest.fixture
-def server(folder: Path) -> Iterator[None]:
-    """Processes are forked from one that imports PyTorch once for all of a test."""
-    with launch.keep_server():
-        yield
 
 
 @pytest.fixture(scope="module")

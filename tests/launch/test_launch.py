@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,6 @@ from gnnbench.comparison.process import Job
 from gnnbench.launch import _server
 from gnnbench.training.run import resolved
 from tests.support import jobs
-from tests.support.commands import ROOT
 
 pytestmark = pytest.mark.skipif(not launch.FORKS, reason="jobs are forked on Linux only")
 
@@ -28,14 +28,17 @@ pytestmark = pytest.mark.skipif(not launch.FORKS, reason="jobs are forked on Lin
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left() -> Iterator[None]:
-    with launch.keep_server():
-        yield
-    assert not [child for child in psutil.Process().children() if _server.__name__ in child.cmdline()]
+    before = psutil.Process().children()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch._fork, "_here", threading.local())  # without the server that all tests have
+        with launch.keep_server():
+            yield
+    left = [child for child in psutil.Process().children() if child not in before]
+    assert not [child for child in left if _server.__name__ in child.cmdline()]
 
 
 def told(do: str, folder: Path) -> list[int]:
@@ -91,7 +94,6 @@ def test_losses_are_those_of_a_fresh_interpreter(tmp_path: Path, monkeypatch: py
         "train": {"epochs": 5},
     }
     roots, losses = datasets.roots(), []
-    jobs.one_environment()
     for forks in (True, False):
         monkeypatch.setattr(launch, "FORKS", forks)
         job = Job(

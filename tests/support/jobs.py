@@ -27,14 +27,8 @@ class Task(launch.Task):
         return job(self.out)
 
 
-def one_environment() -> None:
-    """Drop the variable that pytest changes in every test; another environment is another server."""
-    os.environ.pop("PYTEST_CURRENT_TEST", None)
-
-
 def run(do: str, folder: Path, tell: Callable[[str], None] = lambda _: None) -> tuple[int, str]:
     folder.mkdir(exist_ok=True)
-    one_environment()
     return launch.run(Task(do=do, roots=ROOTS, out=folder), tell)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gnnbench import cells, datasets, kinds, sweeps
 from gnnbench.errors import ConfigError
-from tests.support.commands import ROOT, run
+from tests.support.commands import run
 from tests.support.trials import swept, written
 
 GRID = "run: run.yaml\ngrid: {model.hidden: [4, 8]}\n"
@@ -56,7 +56,6 @@ def slurm(submitit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.setenv("SLURM_FAKE", str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
     monkeypatch.setattr(sweeps, "POLL_S", {})
     monkeypatch.chdir(tmp_path)
     return folder
@@ -79,8 +78,7 @@ def test_trials_that_the_cluster_lost_are_run_again(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("submitit")
-def test_a_job_is_a_process_and_may_have_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
+def test_a_job_is_a_process_and_may_have_workers(tmp_path: Path) -> None:
     grid = written(tmp_path, "run: run.yaml\ngrid: {backend: [reference]}\n")
     plan = sweeps.load(grid, ["train.workers=2", "batch.method=contiguous"], timed=False)
     roots = datasets.Roots(tmp_path / "raw", tmp_path / "cache")

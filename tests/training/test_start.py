@@ -26,7 +26,7 @@ from gnnbench.training import run as alone
 from gnnbench.training.batching import links
 from gnnbench.training.run import Event
 from tests.support import faults, two_machines
-from tests.support.commands import ROOT, TINY, run
+from tests.support.commands import TINY, run
 
 SECONDS = 30  # 10 where tests have the cores to themselves; `pytest -s` shows them
 BACKEND = "reference" if isplib.MISSING else "isplib"
@@ -41,7 +41,6 @@ SECTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield
     assert not workers()
@@ -74,10 +73,12 @@ def single(wanted: config.Run, roots: datasets.Roots) -> Result:
     return alone.run(config.validate(raw, "test"), roots=roots, out=None)
 
 
-def workers(rank: int | None = None) -> list[psutil.Process]:
-    """Return those that run, or the one of this rank."""
-    children = [child for child in psutil.Process().children() if launch._task.__name__ in child.cmdline()]
-    return [child for child in children if rank is None or child.environ()["RANK"] == str(rank)]
+def workers() -> list[psutil.Process]:
+    """Return those that run, by rank."""
+    children = [child for child in psutil.Process().children() if launch.__name__ in " ".join(child.cmdline())]
+    if launch.FORKS:
+        children = [each for server in children for each in server.children()]
+    return sorted(children, key=lambda child: (child.create_time(), child.pid))
 
 
 def after(epoch: int, act: Callable[[], Any]) -> Callable[[Event], None]:
@@ -136,7 +137,7 @@ def test_a_killed_worker_ends_the_run_and_it_can_be_resumed(
     killed = []
 
     def kill() -> None:
-        workers(rank=1)[0].kill()
+        workers()[1].kill()
         killed.append(time.monotonic())
 
     result = alone.start(wanted, roots=roots, out=tmp_path, on_event=after(5, kill))
@@ -175,7 +176,7 @@ def test_what_one_worker_meets_ends_all_within_seconds(
 ) -> None:
     """For one reason; the fixture sees to it that no process is left."""
     monkeypatch.setattr(alone, "Share", faults.Share)
-    monkeypatch.setenv("FAULT", fault)
+    faults.wanted(tmp_path).write_text(fault)
     wanted = configuration(train={"epochs": 10_000}, batch={"timeout_s": 2 if fault == "hangs" else 60})
     try:
         result = alone.start(wanted, roots=roots, out=tmp_path)
