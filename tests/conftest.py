@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,10 +141,15 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     ranks.end()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call() -> None:
-    """Drop the variable that pytest changes in every test: in another environment jobs have another server."""
-    os.environ.pop("PYTEST_CURRENT_TEST", None)
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, Any, Any]:
+    """Hide the variable that pytest changes in every test: in another environment jobs have another server."""
+    environment, name = os.environ, "PYTEST_CURRENT_TEST"
+    current = environment.pop(name)
+    try:
+        return (yield)
+    finally:
+        environment[name] = current
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

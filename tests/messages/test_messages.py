@@ -79,7 +79,7 @@ def test_a_class_is_exact_where_it_is_streamed(name: str) -> None:
 @pytest.mark.usefixtures("always", "short")
 @pytest.mark.parametrize("name", ["EdgeConv", "FAConv"])
 def test_a_class_is_exact_by_triton(name: str) -> None:
-    check_class(name, ["isolated nodes", "hub"], "cuda", DEVICE)
+    check_class(name, ["self loops"], "cuda", DEVICE)  # the smallest with duplicates: every row takes long here
 
 
 def check_class(name: str, zoo: list[str], backend: str, device: Any, ways: Collection[str] = ()) -> None:
