@@ -38,7 +38,7 @@ cdef int fill_layer(linear_task *task, dict fields, int isa, bint backward) exce
     if backward and task.chunks < 1:
         raise ValueError(f"linear: chunks is {task.chunks}, but must be at least 1")
     task.slices = 1
-    task.depth, task.width = depth + 1, (4 if isa == 2 else 3) * (16 << isa) // (8 if is_double else 4)
+    task.depth, task.width = depth + 1, (4 if isa == 2 else 2) * (16 << isa) // (8 if is_double else 4)
     if isa == TILES:
         task.depth, task.width = (depth + BLOCK - 1) // BLOCK * TILE_ROWS, 16
     task.columns = (packed + task.width - 1) // task.width

@@ -31,7 +31,7 @@ def small_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK"):
+    for name in ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK", "NARROW"):
         monkeypatch.setattr(kernel, name, 1)
     monkeypatch.setattr(kernel, "LEAST_TILES", dict.fromkeys(kernel.LEAST_TILES, 1))
 

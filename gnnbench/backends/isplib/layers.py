@@ -34,6 +34,8 @@ LANES = 16  # numbers of the longest vectors, of which rows of a perceptron's we
 TEAM_WORK = 1 << 15  # numbers to normalise that are worth waking a team for
 LEAST, LEAST_WEIGHT = 16, 512  # inputs, outputs; and numbers of a weight, below which torch is as fast
 LEAST_ROWS, LEAST_WORK = 128, 1 << 22  # rows, and multiplications, that pay for packing the weight
+NARROW = 4  # times as many pay without AVX-512, where torch multiplies as fast
+AVX512 = _compiled.ISA.index("avx512")
 LEAST_TILES = {"forward": 64, "backward": 96}  # inputs and outputs, below which vectors multiply as fast as tiles
 MOST_WEIGHT, MANY_ROWS = 4, 512  # second-level caches of a weight; rows that pay for packing more than half of one
 
@@ -143,7 +145,7 @@ class LayerKernels(BaseKernels):
         return self.isa, self.threads if x.numel() >= TEAM_WORK else 1
 
     def pays(self, op: str, *tensors: Tensor) -> bool:
-        return fits(*tensors) if op == "linear" else super().pays(op, *tensors)
+        return fits(self.isa, *tensors) if op == "linear" else super().pays(op, *tensors)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not computes(x, weight):
@@ -153,7 +155,7 @@ class LayerKernels(BaseKernels):
         return out
 
     def product(self, x: Tensor, weight: Tensor, out: Tensor) -> None:
-        if not fits(x, weight):
+        if not fits(self.isa, x, weight):
             return super().product(x, weight, out)
         self._multiply(x, weight, None, out)
 
@@ -178,7 +180,7 @@ class LayerKernels(BaseKernels):
         return grad_x, grad_weight, grad_bias
 
     def add_weight_grad(self, grad_out: Tensor, x: Tensor, grad_weight: Tensor) -> None:
-        if not fits(x, grad_weight):
+        if not fits(self.isa, x, grad_weight):
             return super().add_weight_grad(grad_out, x, grad_weight)
         # The weight itself is read for the gradient of x alone.
         _, more, _ = self.linear_backward(grad_out, x, grad_weight, needs_x=False)
@@ -193,7 +195,7 @@ class LayerKernels(BaseKernels):
     def gru(
         self, x: Tensor, state: Tensor, weights: Pair, biases: tuple[Tensor | None, Tensor | None], keep: bool
     ) -> tuple[Tensor, Tensor | None]:
-        if not _is_gru(x, state, weights):
+        if not _is_gru(self.isa, x, state, weights):
             return super().gru(x, state, weights, biases, keep)
         level, sizes = self._level("forward", *weights), _of_gru(state)
         layers = [
@@ -208,7 +210,7 @@ class LayerKernels(BaseKernels):
     def gru_backward(
         self, grad_out: Tensor, kept: Tensor, x: Tensor, state: Tensor, weights: Pair
     ) -> tuple[Pair, Pair, Pair]:
-        if not _is_gru(x, state, weights) or not computes(grad_out, kept):
+        if not _is_gru(self.isa, x, state, weights) or not computes(grad_out, kept):
             return super().gru_backward(grad_out, kept, x, state, weights)
         level, sizes = self._level("backward", *weights), _of_gru(state)
         grad_x, grad_state = (in_huge_pages(torch.empty_like(each)) for each in (x, state))
@@ -224,18 +226,20 @@ class LayerKernels(BaseKernels):
         return (grad_x, grad_state), of_weights, of_biases
 
 
-def fits(x: Tensor, weight: Tensor) -> bool:
+def fits(isa: int, x: Tensor, weight: Tensor) -> bool:
     """Return whether torch could do this product, it is large enough, and its weight is not too large."""
+    if x.dim() != 2 or weight.dim() != 2:
+        return False
+    (rows, ins), (outs, expected) = x.shape, weight.shape
     return (
-        x.dim() == weight.dim() == 2  # sizes first, as small products take no longer than the other checks
-        and x.numel() * weight.size(0) >= LEAST_WORK
-        and len(x) >= LEAST_ROWS
-        and weight.numel() >= LEAST_WEIGHT
-        and min(weight.shape) >= LEAST
-        and x.size(1) == weight.size(1)
+        rows * ins * outs >= LEAST_WORK * (NARROW if isa < AVX512 else 1)  # first, as most are small
+        and rows >= LEAST_ROWS
+        and outs * ins >= LEAST_WEIGHT
+        and min(outs, ins) >= LEAST
+        and ins == expected
         and x.dtype == weight.dtype
         and computes(x, weight)
-        and 2 * weight.nbytes <= (2 * MOST_WEIGHT if len(x) >= MANY_ROWS else 1) * L2_BYTES
+        and 2 * weight.nbytes <= (2 * MOST_WEIGHT if rows >= MANY_ROWS else 1) * L2_BYTES
     )
 
 
@@ -254,10 +258,10 @@ def _are_rows(x: Tensor, *others: Tensor) -> bool:
     )
 
 
-def _is_gru(x: Tensor, state: Tensor, weights: Pair) -> bool:
+def _is_gru(isa: int, x: Tensor, state: Tensor, weights: Pair) -> bool:
     return (
-        fits(x, weights[0])
-        and fits(state, weights[1])
+        fits(isa, x, weights[0])
+        and fits(isa, state, weights[1])
         and len(x) == len(state)
         and len(weights[0]) == len(weights[1]) == 3 * state.size(1)
     )

@@ -36,7 +36,7 @@ WAYS = ("bind", "prepare", "accelerate", "patched")
 EDGE_DIM = 3
 RAISED = "error"
 CALLS: Counter[str] = Counter()  # of compiled kernels
-GATES = ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK", "TEAM_WORK")
+GATES = ("LEAST", "LEAST_WEIGHT", "LEAST_ROWS", "LEAST_WORK", "NARROW", "TEAM_WORK")
 COUNTED = {
     "linear": (dense.native_linear, ("forward", "backward")),
     "norm": (dense.native_norm, ("forward", "backward")),
