@@ -17,6 +17,7 @@ cdef extern from "linear.h":
 cdef enum:
     TILES = 3  # level of AMX, which computes in float32
     TILE_ROWS = 48  # rows of numbers in float32 that three tiles of bfloat16 take
+    ROWS = 6  # rows of a tile of vectors, as in linear.inc
     BLOCK = 32  # rows of x in a piece of work, and of the matrix in a tile
     LINE = 64  # bytes of a cache line
     MOST_KEPT = 4 << 20  # bytes to work in that are kept between calls
@@ -86,11 +87,14 @@ cdef kernel_fn *chosen(const products *kernels, int isa, bint is_double) noexcep
     return kernels.by_tiles if isa == TILES else kernels.by_vectors[isa][is_double]
 
 
-cdef void team(kernel_fn *kernel, const linear_task *task, int64_t size, int threads) noexcept nogil:
+cdef void team(
+    kernel_fn *kernel, const linear_task *task, int64_t size, int threads, int64_t step=1
+) noexcept nogil:
     # Several pieces per thread even out what their neighbours on the machine do, and what few of them leave over.
-    cdef int pieces = <int>size if size < 32 * threads else 8 * threads, piece
+    cdef int64_t steps = (size + step - 1) // step
+    cdef int pieces = <int>steps if steps < 32 * threads else 8 * threads, piece
     if threads == 1:
         kernel(task, 0, size)
         return
     for piece in prange(pieces, num_threads=threads, schedule="dynamic", chunksize=1):
-        kernel(task, size * piece // pieces, size * (piece + 1) // pieces)
+        kernel(task, steps * piece // pieces * step, min(steps * (piece + 1) // pieces * step, size))

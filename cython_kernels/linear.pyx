@@ -21,7 +21,10 @@ def forward(int isa, int threads, **fields):
     place(&task, is_double, memory.first)
     with nogil:
         team(chosen(&linear_pack, isa, is_double), &task, task.columns, threads)
-        team(chosen(&linear_kernel, isa, is_double), &task, blocks(&task) if isa == TILES else task.rows, threads)
+        if isa == TILES:
+            team(linear_kernel.by_tiles, &task, blocks(&task), threads)
+        else:
+            team(linear_kernel.by_vectors[isa][is_double], &task, task.rows, threads, ROWS)
     give(memory)
 
 
