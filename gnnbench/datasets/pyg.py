@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,15 +71,15 @@ class Known(NamedTuple):
             files = []
         return [Place(Path(dataset.raw_dir), files)]
 
-    def places(self, where: Roots) -> list[Place]:
-        """Folders to look into, best first: of the class, or given as PyG's own `root`."""
+    def places(self, where: Roots, *, there: bool = False) -> Iterator[Place]:
+        """Folders to look into, best first: of the class, or given as PyG's `root`; all, or those there."""
         own, raw = self.own_folder, where.raw
         roots = dict.fromkeys([raw / own, raw / self.dataset_class, raw, where.cache / "data" / own])
-        return [place for root in roots for place in self.place(root)]
+        return (place for root in roots if root.is_dir() or not there for place in self.place(root))
 
     def folder(self, name: str, where: Roots) -> Path | None:
-        """Where all its raw files are, if they are on disk."""
-        return next((place.folder for place in self.places(where) if not place.missing), None)
+        """Where all its raw files are, if they are on disk. PyG, which takes seconds to import, is asked last."""
+        return next((place.folder for place in self.places(where, there=True) if not place.missing), None)
 
 
 KNOWN = {
@@ -243,7 +243,7 @@ def _find(name: str, asked: Known, where: Roots, stand_in: str) -> Place | None:
     if not asked.has_root:
         return None
     try:
-        places = asked.places(where)
+        places = [*asked.places(where)]
         target = asked.place(_disk.writable_root(where.raw, where.cache) / asked.own_folder)
     except Exception as error:
         said = str(error).strip().splitlines() or ["see its documentation for those it knows"]

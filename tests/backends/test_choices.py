@@ -132,12 +132,12 @@ def test_blocks_are_walked_where_many_edges_share_them(
 def test_features_that_no_cache_holds_are_prefetched(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels, graph = isplib.IsplibKernels(), graphs.power_law(500, 20_000)
     distances = []
-    for size in (choices.L2_BYTES, 1 << 10):
+    monkeypatch.setattr(choices, "LARGE", 1 << 20)
+    for size, width in ((choices.L2_BYTES, 32), (1 << 10, 16), (1 << 10, 32), (1 << 10, 65)):
         monkeypatch.setattr(choices, "L2_BYTES", size)
-        monkeypatch.setattr(choices, "LARGE", 1 << 20)
-        distances.append(kernels.chosen("spmm", graph, 32, torch.float32)["prefetch"])
+        distances.append(kernels.chosen("spmm", graph, width, torch.float32)["prefetch"])
         graph.cache.clear()
-    assert distances == [0, choices.PREFETCH_DISTANCE]
+    assert distances == [0, 32, 16, 8]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ Xeon 1.06x and 1.59x.
 
 from __future__ import annotations
 
-from math import log2
+from math import inf, log2
 from pathlib import Path
 from typing import TypeGuard
 
@@ -36,7 +36,7 @@ L2_BYTES = _l2_bytes()
 SHIFT = min(MOST_SHIFT, int(log2(L2_BYTES / 2 / LINE_BYTES)))  # of blocks whose tile takes half of the cache
 PREFETCH_DISTANCES = (0, 8, 16, 32)  # edges between a prefetch and its use
 CACHED = 2  # second-level caches of features at most, which need no prefetch
-PREFETCH_DISTANCE = 8
+DISTANCES = ((1, 32), (4, 16), (inf, 8))  # features of at most so many lines, and their distance
 AHEAD = 32  # edges between a prefetch and its use, in blocks whose tile takes half of the cache or more
 # Blocks pay where many edges share a source that is far away, or a row so many that they are added by fours.
 CROWDED, LARGE = 48, 11 << 19  # edges of a row, for features of so many bytes, whatever the second-level cache
@@ -102,7 +102,7 @@ class ChoosingKernels(BaseKernels):
             if (shift := block(graph, features)) is not None:
                 return {"algorithm": "blocked", "shift": shift}
             near = graph.num_cols * features <= CACHED * L2_BYTES
-            prefetch = 0 if near else PREFETCH_DISTANCE
+            prefetch = 0 if near else distance(features)
             return {"algorithm": "row", "prefetch": prefetch, "threads": self._team_for(graph, width)}
 
         return graph.once(("heuristic", features, self.threads), make)
@@ -116,6 +116,11 @@ class ChoosingKernels(BaseKernels):
             case {"threads": int(threads), **way}:
                 return way in WAYS[op] and 1 <= threads <= self.threads
         return False
+
+
+def distance(features: int) -> int:
+    """Return how many edges ahead to prefetch features of so many bytes, where no cache holds those of a graph."""
+    return next(edges for lines, edges in DISTANCES if features <= lines * LINE_BYTES)
 
 
 def blocks(graph: Graph, shift: int) -> int:
