@@ -131,6 +131,7 @@ class Server:
 
     def start(self, kind: str, path: Path, log: Path, variables: dict[str, str], stdout: int) -> Child:
         """Fork a job, in whose environment there are these variables too."""
+        request = json.dumps([kind, str(path), os.getcwd(), {**_environment(own=True), **variables}]).encode()
         lines = None
         if stdout == subprocess.PIPE:
             read, output = os.pipe()
@@ -140,10 +141,9 @@ class Server:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, open(output, "wb") as printed, log.open("wb") as errors:
             descriptors = [each.fileno() for each in (printed, errors, theirs)]
-            if self.imports:  # or it died, as it may have just now
-                with suppress(OSError):
-                    request = json.dumps([kind, str(path), os.getcwd(), {**_environment(own=True), **variables}])
-                    socket.send_fds(self._requests, [request.encode()], descriptors)
+            if self.imports and self._requests.fileno() >= 0:  # or it died, as it may have just now
+                with suppress(ConnectionError):
+                    socket.send_fds(self._requests, [request], descriptors)
         return Child(self, ours, lines, log)
 
     def close(self) -> None:

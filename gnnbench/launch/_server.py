@@ -113,8 +113,9 @@ def _job(
     _fork.map_in(pages)
     np.random.seed()  # noqa: NPY002  Python's own generator does so at a fork, and PyTorch's has a fixed seed
     kind, path, folder, variables = json.loads(request)
+    if sys.path[0] == os.getcwd():
+        sys.path[0] = folder
     os.chdir(folder)
-    sys.path[0] = folder
     for name in [each for each in os.environ if each.startswith(_fork.OWN)]:
         del os.environ[name]
     os.environ.update(variables)
