@@ -19,7 +19,6 @@ from gnnbench.measure import clock, environment, memory
 from gnnbench.results import files
 from gnnbench.results.schema import Record, Status
 
-THREADS = "OMP_NUM_THREADS"
 Tell = Callable[[str], None]
 
 
@@ -108,9 +107,9 @@ def one_by_one(works: Sequence[Work], *, on_step: Callable[[Work, str], None], b
 def abreast(works: Sequence[Work], *, jobs: int, by: Execute | None = None) -> Ended:
     """`jobs` cells at a time, which share the cores of the machine; `by` runs one."""
     group, pool = launch.Group(), ThreadPoolExecutor(jobs)
-    alone = THREADS not in os.environ
+    alone = launch.THREADS not in os.environ
     if alone:
-        os.environ[THREADS] = str(max(1, environment.usable_cores() // jobs))
+        os.environ[launch.THREADS] = str(max(1, environment.usable_cores() // jobs))
     works_of = {pool.submit(by or partial(_kept, group=group), work, lambda _: None): work for work in works}
     try:
         for future in as_completed(works_of):
@@ -119,7 +118,7 @@ def abreast(works: Sequence[Work], *, jobs: int, by: Execute | None = None) -> E
         group.end()
         pool.shutdown(cancel_futures=True)
         if alone:
-            del os.environ[THREADS]
+            del os.environ[launch.THREADS]
 
 
 def _kept(work: Work, tell: Tell, group: launch.Group) -> Outcome:

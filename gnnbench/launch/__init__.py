@@ -18,12 +18,11 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, Protocol
 
 from gnnbench import stopping
 from gnnbench.launch import _fork, _task
 from gnnbench.launch._fork import keep_server as keep_server
-from gnnbench.launch._task import FILE, Task
+from gnnbench.launch._task import FILE, THREADS, Task
 from gnnbench.launch._task import start as start
 from gnnbench.launch._task import verdict as verdict
 from gnnbench.results import files
@@ -35,16 +34,7 @@ RANKS = "workers"  # the folder of what is theirs
 RENDEZVOUS = "GNNBENCH_RENDEZVOUS"  # the variable that tells them where to meet
 # Linux ends a process with its parent; macOS does not, nor does it fork safely, and CUDA does not survive a fork.
 FORKS = sys.platform == "linux" and not os.path.exists("/dev/nvidiactl")
-
-
-class Process(Protocol):
-    """A job that was started."""
-
-    @property
-    def stdout(self) -> IO[str] | None: ...
-    def send_signal(self, number: int, /) -> None: ...
-    def kill(self) -> None: ...
-    def wait(self) -> int: ...
+Process = subprocess.Popen[str] | _fork.Child  # a job that was started
 
 
 def prepare() -> None:
@@ -95,7 +85,7 @@ def run(task: Task, tell: Callable[[str], None] = lambda _: None, group: Group |
     path, log = task.out / FILE, task.out / "log.txt"
     files.save_json(task, path)
     group = group or Group()
-    process = _start(task.kind, path, log, group=group)
+    process = _start(task.kind, path, log, {}, group=group)
     try:
         group.add(process.kill)
         assert process.stdout
@@ -117,18 +107,18 @@ def _start(
     kind: str,
     path: Path,
     log: Path,
-    variables: dict[str, str] | None = None,
+    variables: dict[str, str],
     stdout: int = subprocess.PIPE,
     group: Group | None = None,
 ) -> Process:
     """Start the task of this kind that is in `path`, with these variables in its environment too."""
     if not FORKS:
-        environment = {**_fork.environment(), **(variables or {})}
+        environment = {**_fork.environment(), **variables}
         return start(_task.command(kind, path), log, stdout, stdin=subprocess.DEVNULL, env=environment)
     server = _fork.server()
     if group:
         group.add(server.close)  # as it may have to be waited for
-    return server.start(kind, path, log, variables or {}, stdout)
+    return server.start(kind, path, log, variables, stdout)
 
 
 def run_ranks(task: Task, count: int, tell: Callable[[str], None] = lambda _: None) -> dict[int, int]:
@@ -152,7 +142,7 @@ def run_ranks(task: Task, count: int, tell: Callable[[str], None] = lambda _: No
     path = task.out / RANKS / FILE
     files.save_json(task, path)
     threads = max(1, machine.usable_cores() // count)
-    shared = {"GLOO_SOCKET_IFNAME": loopback(), _task.THREADS: str(threads)}
+    shared = {"GLOO_SOCKET_IFNAME": loopback(), THREADS: str(threads)}
     shared = {name: value for name, value in shared.items() if name not in os.environ}
     events: queue.SimpleQueue[tuple[int, int | str]] = queue.SimpleQueue()
     codes: dict[int, int] = {}

@@ -155,11 +155,13 @@ class Server:
             self._process.wait()
             self._process.stderr.close()
 
-    def died(self) -> tuple[int, bytes]:
-        """Return the exit code of the server, once it died, and its last words."""
+    def died(self, log: Path) -> int:
+        """Return the exit code of the server, which died; its last words go to the log of a job."""
         if self._process is None or not self._process.stderr or self._process.stderr.closed:
-            return -signal.SIGKILL, b""
-        return self._process.wait(), self._process.stderr.read()
+            return -signal.SIGKILL
+        with log.open("ab") as errors:
+            errors.write(self._process.stderr.read())
+        return self._process.wait()
 
 
 class Child:
@@ -189,16 +191,9 @@ class Child:
         with self._waiting:
             if self._code is None:
                 answer = received(self._asked)
-                self._code = int(answer) if answer else self._died()
+                self._code = int(answer) if answer else self._server.died(self._log)
                 self._asked.close()
             return self._code
-
-    def _died(self) -> int:
-        """Return the exit code of its server, whose last words go to its log."""
-        code, words = self._server.died()
-        with self._log.open("ab") as errors:
-            errors.write(words)
-        return code
 
 
 def received(connection: socket.socket) -> bytes:
